@@ -1,0 +1,42 @@
+# Two commands do everything on a fresh machine: `make demo` and `make test`.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: demo test lint unit e2e zoo smoke-healthy gate-proof clean
+
+$(READY): pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "specops needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[lab,dev]'
+	touch $@
+
+demo: $(READY)
+	$(BIN)/python tests/demo.py
+
+test: lint $(READY)
+	$(BIN)/python -m pytest
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check specops tests benchmarks
+	$(BIN)/mypy
+
+unit: $(READY)
+	$(BIN)/python -m pytest tests/unit tests/golden tests/conformance tests/faults
+
+e2e: $(READY)
+	$(BIN)/python -m pytest tests/sglang tests/e2e
+
+zoo: $(READY)
+	$(BIN)/python -m benchmarks.zoo
+
+smoke-healthy: $(READY)
+	$(BIN)/python -m benchmarks.smoke_healthy
+
+gate-proof: $(READY)
+	$(BIN)/python -m benchmarks.gate_proof
+
+clean:
+	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,30 @@
+"""The GPUs of a host, as nvidia-smi reports them; an empty tuple where there are none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Gpu:
+    index: int
+    name: str
+    mem_total: int
+    """Bytes."""
+    mem_free: int
+    """Bytes, before anything that a deploy would stop has let go."""
+
+
+def parse_gpus(raw: Any) -> tuple[Gpu, ...]:
+    if not isinstance(raw, list):
+        return ()
+    return tuple(
+        Gpu(
+            index=int(gpu["index"]),
+            name=str(gpu["name"]),
+            mem_total=int(gpu["mem_total"]),
+            mem_free=int(gpu["mem_free"]),
+        )
+        for gpu in raw
+    )

@@ -1,0 +1,82 @@
+"""Everything that is asked of a host before a plan is made, in one request."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from specops.connect.base import Connector
+from specops.facts.gpus import Gpu, parse_gpus
+from specops.facts.install import Install, parse_install
+from specops.facts.models import Model, parse_models
+from specops.facts.platform import Platform, parse_platform
+from specops.facts.server import Port, Server, parse_port, parse_server
+from specops.facts.state import State, parse_state
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HostFacts:
+    platform: Platform
+    install: Install | None
+    paths: Mapping[str, str | None]
+    """Absolute path -> sha256, None where there is no such file."""
+    models: Mapping[str, Model]
+    gpus: tuple[Gpu, ...]
+    server: Server | None
+    port: Port
+    state: State
+    raw: Mapping[str, Any]
+
+    @property
+    def digest(self) -> str:
+        """sha256 over what a plan depends on; free memory and clocks are left out."""
+        keep = {key: self.raw.get(key) for key in ("install", "paths", "models", "port", "state")}
+        if self.server:
+            keep["server"] = [self.server.pid, self.server.start_ticks]
+        return hashlib.sha256(json.dumps(keep, sort_keys=True, default=str).encode()).hexdigest()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Question:
+    """What to look at. `~` in paths means the remote user's home."""
+
+    state: str
+    port: int
+    python: str
+    files: tuple[str, ...] = ()
+    """Relative to the install's `sglang` folder."""
+    paths: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
+
+    def as_params(self) -> dict[str, Any]:
+        return {
+            "instance": {"state": self.state, "port": self.port, "python": self.python},
+            "files": list(self.files),
+            "paths": list(self.paths),
+            "models": list(self.models),
+        }
+
+
+def read_host_facts(connector: Connector, question: Question) -> HostFacts:
+    """One request, no change on the host. Raises what Connector.call raises."""
+    raw = connector.call("facts", question.as_params(), deadline_s=60)
+    if not isinstance(raw, dict):
+        raise TypeError(f"facts are not an object: {raw!r}")
+    return parse_host_facts(raw)
+
+
+def parse_host_facts(raw: dict[str, Any]) -> HostFacts:
+    return HostFacts(
+        platform=parse_platform(raw["platform"]),
+        install=parse_install(raw.get("install")),
+        paths=dict(raw.get("paths") or {}),
+        models=parse_models(raw.get("models")),
+        gpus=parse_gpus(raw.get("gpus")),
+        server=parse_server(raw.get("server")),
+        port=parse_port(raw["port"]),
+        state=parse_state(raw["state"]),
+        raw=raw,
+    )
