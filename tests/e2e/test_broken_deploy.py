@@ -1,0 +1,50 @@
+"""The first end-to-end test: a patch that answers C=1 and dies above T is caught and rolled back."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from specops.lab.lab import LabState
+from tests.e2e.command import specops
+from tests.e2e.server import is_speculating, one_token, owner_of_port
+
+BROKEN = "demo-dies-above-threshold"
+
+
+def digest_tree(root: Path) -> dict[str, str]:
+    return {
+        str(path.relative_to(root)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(root.rglob("*"))
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+
+
+def test_broken_patch_is_caught_above_the_threshold_and_rolled_back(lab: LabState) -> None:
+    package = Path(lab.package)
+    before = digest_tree(package)
+    old_pid = owner_of_port(lab.port)
+
+    ran = specops("deploy", "--host", "lab", "--threshold", "5", "--patch", BROKEN, "--yes", "--json")
+
+    assert ran.code == 20, ran.err + ran.out[-3000:]
+    assert digest_tree(package) == before
+
+    phases = {entry["index"]: entry["phase"] for entry in ran.entries("starting")}
+    done = {phases[entry["index"]] for entry in ran.entries("done")}
+    assert "rehearse" in done
+    verdicts = {entry["id"]: entry["verdict"] for entry in ran.entries("check")}
+    assert verdicts["S1"] == "pass"
+    assert verdicts["S3"] == "fail"
+    assert ran.entries("closed")[-1]["how"] == "rolled back"
+
+    # The old server is back: another process, the same arguments, and it speculates again.
+    assert owner_of_port(lab.port) not in (None, old_pid)
+    assert one_token(lab.port)
+    assert is_speculating(lab.port)
+
+    # From the death to the verdict, by the journal's own clock.
+    verdict = ran.entries("verdict")[0]
+    delay_s = verdict["at"] - verdict["cause"]["at"]
+    print(f"cause at {verdict['cause']['at']:.3f}, verdict at {verdict['at']:.3f}: {delay_s:.3f} s")  # noqa: T201 the figure is this test's output
+    assert 0 <= delay_s <= 2
