@@ -17,6 +17,8 @@ class SpecopsError(Exception):
         self.message = message
         self.host_state = host_state
         self.next_command = next_command
+        self.detail: object = None
+        """What the agent added for machines, such as the diff of a drifted file; JSON."""
 
 
 class UsageError(SpecopsError):

@@ -1,0 +1,68 @@
+"""From a host of the inventory to a connector."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from specops.connect.base import Connector
+
+if TYPE_CHECKING:
+    from specops.connect.identity import AskPassphrase
+
+LOCAL = "local"
+"""As an address: this machine, without SSH."""
+
+
+class Reachable(Protocol):
+    """What a connector needs to know of a host (specops.config.inventory.Host has it)."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def address(self) -> str: ...
+    @property
+    def port(self) -> int | None: ...
+    @property
+    def user(self) -> str | None: ...
+    @property
+    def identity_file(self) -> str | Path | None: ...
+    @property
+    def known_hosts(self) -> str | Path | None: ...
+    @property
+    def python(self) -> str: ...
+    @property
+    def become(self) -> str | None: ...
+
+
+def open_connector(
+    host: Reachable,
+    *,
+    accept_new_host_key: bool = False,
+    ask_passphrase: AskPassphrase | None = None,
+) -> Connector:
+    """A connector that connects at its first request. Address `local` means this machine, without SSH."""
+    if host.address == LOCAL:
+        from specops.connect.local import LocalConnector
+
+        return LocalConnector(name=host.name, python=host.python or sys.executable, become=host.become)
+    # Half of the start-up time of a command that needs no SSH would go into this import.
+    from specops.connect.ssh import SshConnector
+    from specops.connect.ssh_settings import resolve_settings
+
+    settings = resolve_settings(
+        host.address,
+        port=host.port,
+        user=host.user,
+        identity_file=None if host.identity_file is None else Path(host.identity_file),
+        known_hosts=None if host.known_hosts is None else Path(host.known_hosts),
+    )
+    return SshConnector(
+        name=host.name,
+        settings=settings,
+        python=host.python,
+        become=host.become,
+        accept_new_host_key=accept_new_host_key,
+        ask_passphrase=ask_passphrase,
+    )

@@ -1,0 +1,74 @@
+"""The agent as bytes: `specops/remote` in a zip, and the one line of Python that starts it on a host."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import zipfile
+from functools import cache
+from pathlib import Path
+
+REMOTE = Path(__file__).resolve().parent.parent / "remote"
+EPOCH = (1980, 1, 1, 0, 0, 0)
+"""The oldest time a zip can hold; a fixed one makes equal files equal bytes."""
+
+ENTRY = "import sys\nfrom agent.main import child\nraise SystemExit(child(sys.argv[1:]))\n"
+"""Root `__main__.py`: `python -B agent.zip child-smoke` starts a child program of the agent."""
+
+BOOTSTRAP = ";".join(
+    (
+        "import json,os,sys",
+        "i=sys.stdin.buffer",
+        "h=json.loads(i.readline())",
+        'z=i.read(h["zip"])',
+        'r=json.loads(i.read(h["request"]))',
+        'n=h["nonce"]',
+        r'sys.stdout.write("\x1e"+n+" "+json.dumps({"event":"received"})+"\n")',
+        "sys.stdout.flush()",
+        'f=os.memfd_create("agent")',
+        'w=open(f,"wb",closefd=False)',
+        "w.write(z)",
+        "w.close()",
+        'sys.path.insert(0,"/proc/self/fd/%d"%f)',
+        "from agent.main import main",
+        "main(r,n,z)",
+    )
+)
+"""One line without quotes of a shell's own, so that every login shell passes it on unchanged.
+
+`received` tells the controller that the whole request arrived: without it, nothing was changed."""
+
+
+def agent_argv(python: str, *, become: str | None = None) -> list[str]:
+    """The only command that is ever run on a host; everything else travels on stdin."""
+    prefix = [] if become is None else ["sudo", "-n", "-u", become]
+    return [*prefix, python, "-I", "-S", "-c", BOOTSTRAP]
+
+
+def build_zip(folder: Path) -> bytes:
+    """Every source and data file of `folder` under `agent/`, byte for byte the same wherever it is built."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+        _add(archive, "__main__.py", ENTRY.encode())
+        for path in sorted(folder.rglob("*"), key=lambda path: path.relative_to(folder).as_posix()):
+            if path.is_file() and "__pycache__" not in path.parts and path.suffix != ".pyc":
+                _add(archive, f"agent/{path.relative_to(folder).as_posix()}", path.read_bytes())
+    return buffer.getvalue()
+
+
+@cache
+def agent_zip() -> bytes:
+    return build_zip(REMOTE)
+
+
+@cache
+def agent_digest() -> str:
+    """sha256 of the zip, the name under which a host keeps it."""
+    return hashlib.sha256(agent_zip()).hexdigest()
+
+
+def _add(archive: zipfile.ZipFile, name: str, data: bytes) -> None:
+    entry = zipfile.ZipInfo(name, EPOCH)
+    entry.compress_type = zipfile.ZIP_DEFLATED
+    entry.external_attr = 0o644 << 16
+    archive.writestr(entry, data)
