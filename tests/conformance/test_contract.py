@@ -34,9 +34,8 @@ def test_a_large_request_passes_while_the_other_side_talks(open_any: Open) -> No
 
 def test_noise_of_a_login_is_not_an_answer(open_any: Open, tmp_path: Path) -> None:
     python = tmp_path / "it's a python"
-    python.write_text(
-        f'#!/bin/sh\nprintf \'welcome\\n\\036{{"event": "result"}} \'\nexec {shlex.quote(sys.executable)} "$@"\n'
-    )
+    noise = """printf 'welcome\\n\\036{"event": "result"} '"""
+    python.write_text(f'#!/bin/sh\n{noise}\nexec {shlex.quote(sys.executable)} "$@"\n')
     python.chmod(0o755)
     connector = open_any(python=str(python))
     for _ in range(2):
