@@ -22,7 +22,7 @@ EXIT_WAIT_S = 5.0
 class LocalConnector:
     def __init__(self, *, name: str, python: str, become: str | None = None) -> None:
         self._name = name
-        self._argv = agent_argv(python, become=become)
+        self._argv = agent_argv(os.path.expanduser(python), become=become)
         self._lock = threading.Lock()
 
     @property

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -14,6 +13,8 @@ if TYPE_CHECKING:
 LOCAL = "local"
 """As an address: this machine, without SSH."""
 
+SSH_PORT = 22
+
 
 class Reachable(Protocol):
     """What a connector needs to know of a host (specops.config.inventory.Host has it)."""
@@ -23,37 +24,41 @@ class Reachable(Protocol):
     @property
     def address(self) -> str: ...
     @property
-    def port(self) -> int | None: ...
+    def port(self) -> int: ...
     @property
     def user(self) -> str | None: ...
     @property
-    def identity_file(self) -> str | Path | None: ...
+    def identity_file(self) -> str | None: ...
     @property
-    def known_hosts(self) -> str | Path | None: ...
+    def known_hosts(self) -> str | None: ...
     @property
-    def python(self) -> str: ...
-    @property
-    def become(self) -> str | None: ...
+    def become(self) -> bool: ...
 
 
 def open_connector(
     host: Reachable,
     *,
+    python: str,
     accept_new_host_key: bool = False,
     ask_passphrase: AskPassphrase | None = None,
 ) -> Connector:
-    """A connector that connects at its first request. Address `local` means this machine, without SSH."""
+    """A connector that connects at its first request and runs the agent with `python` on the host.
+
+    Address `local` means this machine, without SSH.
+    """
+    become = "root" if host.become else None
     if host.address == LOCAL:
         from specops.connect.local import LocalConnector
 
-        return LocalConnector(name=host.name, python=host.python or sys.executable, become=host.become)
+        return LocalConnector(name=host.name, python=python, become=become)
     # Half of the start-up time of a command that needs no SSH would go into this import.
     from specops.connect.ssh import SshConnector
     from specops.connect.ssh_settings import resolve_settings
 
     settings = resolve_settings(
         host.address,
-        port=host.port,
+        # The inventory fills in 22; a port that ssh_config gives to this name is the better guess then.
+        port=None if host.port == SSH_PORT else host.port,
         user=host.user,
         identity_file=None if host.identity_file is None else Path(host.identity_file),
         known_hosts=None if host.known_hosts is None else Path(host.known_hosts),
@@ -61,8 +66,8 @@ def open_connector(
     return SshConnector(
         name=host.name,
         settings=settings,
-        python=host.python,
-        become=host.become,
+        python=python,
+        become=become,
         accept_new_host_key=accept_new_host_key,
         ask_passphrase=ask_passphrase,
     )

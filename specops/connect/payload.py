@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import shlex
 import zipfile
 from functools import cache
 from pathlib import Path
@@ -43,6 +44,13 @@ def agent_argv(python: str, *, become: str | None = None) -> list[str]:
     """The only command that is ever run on a host; everything else travels on stdin."""
     prefix = [] if become is None else ["sudo", "-n", "-u", become]
     return [*prefix, python, "-I", "-S", "-c", BOOTSTRAP]
+
+
+def shell_line(argv: list[str]) -> str:
+    """`argv` for the login shell of a host, quoted item by item; `~/` stays for that shell to expand."""
+    return " ".join(
+        "~/" + shlex.quote(item[2:]) if item.startswith("~/") else shlex.quote(item) for item in argv
+    )
 
 
 def build_zip(folder: Path) -> bytes:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import shlex
 import socket
 import threading
 import time
@@ -21,7 +20,7 @@ from specops.connect.base import OnEvent, Withheld
 from specops.connect.exchange import CHUNK, request
 from specops.connect.host_keys import changed_key, read_known_keys, teach_client
 from specops.connect.identity import AskPassphrase, OfferKeys
-from specops.connect.payload import agent_argv
+from specops.connect.payload import agent_argv, shell_line
 from specops.connect.ssh_settings import SshSettings, resolve_settings
 from specops.connect.watchdog import Watchdog
 from specops.errors import HostUnreachable
@@ -51,7 +50,7 @@ class SshConnector:
     ) -> None:
         self._name = name
         self._settings = settings
-        self._command = shlex.join(agent_argv(python, become=become))
+        self._command = shell_line(agent_argv(python, become=become))
         self._accept_new = accept_new_host_key
         self._ask = ask_passphrase
         self._lock = threading.Lock()

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import io
-import shlex
 import shutil
 import subprocess
 import zipfile
 from pathlib import Path
 
-from specops.connect.payload import BOOTSTRAP, REMOTE, agent_argv, build_zip
+from specops.connect.payload import BOOTSTRAP, REMOTE, agent_argv, build_zip, shell_line
 
 
 def test_equal_files_are_equal_bytes(tmp_path: Path) -> None:
@@ -39,6 +38,12 @@ def test_the_command_survives_every_shell_that_is_here() -> None:
     argv = agent_argv("/a b/python", become="root")
     assert argv[:4] == ["sudo", "-n", "-u", "root"]
     for shell in filter(None, map(shutil.which, ("sh", "bash", "dash", "zsh", "csh", "tcsh", "fish"))):
-        command = shlex.join(["printf", "%s\\n", *argv])
+        command = shell_line(["printf", "%s\\n", *argv])
         done = subprocess.run([shell, "-c", command], capture_output=True, text=True, check=True)
         assert done.stdout == "".join(f"{item}\n" for item in argv)
+
+
+def test_a_home_is_the_remote_shell_s_to_find() -> None:
+    argv = ["printf", "%s\\n", "~/a b/python", "~ann"]
+    done = subprocess.run(["sh", "-c", shell_line(argv)], capture_output=True, text=True, env={"HOME": "/h"})
+    assert done.stdout == "/h/a b/python\n~ann\n"
