@@ -1,0 +1,138 @@
+"""What the journals of an instance say: its deploys, the unfinished one, the stack that is in force."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from . import journal, lock, state
+from .context import OpFailed
+from .journal import Replay
+from .state import Instance
+
+Json = Any
+
+
+@dataclass(frozen=True)
+class Past:
+    """One deploy that was opened on this instance."""
+
+    id: str
+    dir: Path
+    plan: dict[str, Json]
+    now: Replay
+
+    @property
+    def opened_at(self) -> float:
+        return float((self.now.opened or {}).get("at") or 0)
+
+    @property
+    def closed(self) -> dict[str, Json]:
+        return self.now.closed or {}
+
+
+def read_deploys(instance: Instance) -> list[Past]:
+    """Oldest first. A folder without an `opened` entry never became a deploy."""
+    found = []
+    for folder in instance.deploys.iterdir() if instance.deploys.is_dir() else ():
+        now = journal.replay_deploy(folder)
+        if now.opened is not None:
+            plan = state.read_json(folder / "plan.json")
+            found.append(Past(folder.name, folder, plan if isinstance(plan, dict) else {}, now))
+    return sorted(found, key=lambda past: (past.opened_at, past.id))
+
+
+def unfinished(deploys: list[Past]) -> Past | None:
+    """The newest that owes something; a failed rollback still does."""
+    return next((past for past in reversed(deploys) if not past.now.ended), None)
+
+
+def current_stack(deploys: list[Past]) -> list[Past]:
+    """Deploys in force, oldest first: a closed rollback takes away the one it reverts and all above it."""
+    stack: list[Past] = []
+    for past in deploys:
+        if past.closed.get("how") not in ("deployed", "inconclusive"):
+            continue
+        if past.plan.get("kind") != "rollback":
+            stack.append(past)
+            continue
+        reverted = (past.plan.get("summary") or {}).get("reverts")
+        at = next((i for i, other in enumerate(stack) if other.id == reverted), len(stack) - 1)
+        del stack[max(at, 0) :]
+    return stack
+
+
+def state_facts(params: dict[str, Json]) -> dict[str, Json]:
+    """The `state` of the facts (ARCHITECTURE, Facts); nothing is known where there is no install."""
+    try:
+        instance = state.open_instance(params)
+    except OpFailed as error:
+        if error.code != "no_install":
+            raise
+        return {"dir": "", "key": "", "lock": None, "unfinished": None, "current": None, "stack": []}
+    deploys = read_deploys(instance)
+    owed = unfinished(deploys)
+    stack = current_stack(deploys)
+    return {
+        "dir": str(instance.machine),
+        "key": instance.key,
+        "lock": lock.read_owner(instance),
+        "unfinished": {"id": owed.id, "phase": owed.now.phase} if owed else None,
+        "current": _describe_current(instance, stack[-1]) if stack else None,
+        "stack": [past.id for past in reversed(stack)],
+    }
+
+
+def _describe_current(instance: Instance, past: Past) -> dict[str, Json]:
+    vault = state.read_json(past.dir / "vault.json") or {}
+    return {
+        "id": past.id,
+        "kind": past.plan.get("kind"),
+        "summary": past.plan.get("summary") or {},
+        "files": changed_files(instance, past),
+        "closed": past.closed.get("at"),
+        "how": past.closed.get("how"),
+        "has_old_server": bool(vault.get("old_server")),
+    }
+
+
+def changed_files(instance: Instance, past: Past) -> list[dict[str, Json]]:
+    """Path (absolute), before and after of every file the deploy swapped; once where it did so twice."""
+    changes: dict[str, dict[str, Json]] = {}
+    for step in past.plan.get("steps") or ():
+        for file in step["do"]["args"]["files"] if step["do"]["op"] == "files.swap" else ():
+            path = state.expand(str(file["path"]), deploy_dir=past.dir, machine=instance.machine)
+            first = changes.get(path, file)
+            changes[path] = {"path": path, "before": first["before"], "after": file["after"]}
+    return list(changes.values())
+
+
+def list_history(params: dict[str, Json]) -> dict[str, Json]:
+    """{"deploys": newest first, "stack": ids in force, newest first}."""
+    instance = state.open_instance(params)
+    deploys = read_deploys(instance)
+    entries = [_describe(instance, past) for past in reversed(deploys)]
+    limit = params.get("limit")
+    return {
+        "deploys": entries[: int(limit)] if limit else entries,
+        "stack": [past.id for past in reversed(current_stack(deploys))],
+    }
+
+
+def _describe(instance: Instance, past: Past) -> dict[str, Json]:
+    return {
+        "id": past.id,
+        "kind": past.plan.get("kind"),
+        "how": past.closed.get("how"),
+        "phase": past.now.phase,
+        "cause": past.closed.get("cause") or past.now.cause,
+        "failures": past.closed.get("failures") or [],
+        "serving": past.closed.get("serving"),
+        "by": past.plan.get("by"),
+        "opened_at": past.opened_at or None,
+        "closed_at": past.closed.get("at"),
+        "summary": past.plan.get("summary") or {},
+        "files": changed_files(instance, past),
+        "checks": past.now.checks,
+    }
