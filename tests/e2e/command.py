@@ -33,7 +33,7 @@ class Ran:
         return [line["entry"] for line in self.events("journal")]
 
     def entries(self, kind: str) -> list[dict[str, Any]]:
-        return [entry for entry in self.journal if entry["event"] == kind]
+        return [entry for entry in self.journal if entry["entry"] == kind]
 
 
 def start(*words: str, env: dict[str, str] | None = None) -> subprocess.Popen[str]:

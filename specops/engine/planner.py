@@ -1,0 +1,256 @@
+"""The only place that knows the order of a deploy. Making a plan only reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from specops.config.patch import Patch, find_patch, gate_patches
+from specops.config.playbook import Playbook
+from specops.connect.base import Connector
+from specops.engine import preflight
+from specops.engine.changes import Changes, Reader, added_file, patch_changes
+from specops.engine.place import Place
+from specops.engine.plan import Outage, Plan, new_id
+from specops.facts.host import HostFacts, Question, read_host_facts
+from specops.facts.install import Install
+from specops.facts.server import Server
+from specops.steps.files import back_up, check_files, digest, stage, swap
+from specops.steps.gate import Gate, choose_gate, native_config
+from specops.steps.launch import Launch, build_launch, graphs_on
+from specops.steps.server import Clocks, LaunchSpec, await_ready, capture, launch, rehearse, stop
+from specops.steps.server import smoke as smoke_step
+from specops.steps.smoke import build_smoke
+from specops.steps.step import Step
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wish:
+    """What was asked for: the playbook, the patches that can be had, and a sweep's levels if one follows."""
+
+    playbook: Playbook
+    available: Mapping[str, Patch]
+    levels: tuple[int, ...] = ()
+    prompts: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Nothing:
+    """Everything asked for is already so."""
+
+    facts: HostFacts
+    why: str
+
+
+def make_plan(place: Place, wish: Wish, connector: Connector) -> Plan | Nothing:
+    """Read the host and work out the whole deploy. Raises what preflight and the patches refuse."""
+    preflight.require_threshold(wish.playbook)
+    question = ask(place, wish)
+    facts = read_host_facts(connector, question)
+    preflight.require_free(facts, place.host)
+    install = preflight.require_install(facts, place.host, place.python)
+    gate = _gate(wish, install)
+    preflight.require_server(facts, place.host)
+    preflight.require_models(facts, place.host)
+    patches = _patches(wish, gate)
+    reader = Reader(connector=connector, place=place)
+    changes = patch_changes(patches, install, facts.state.current, reader, place.host)
+    return _Deploy(place=place, wish=wish, facts=facts, install=install, gate=gate, patches=patches).plan(
+        changes
+    )
+
+
+def ask(place: Place, wish: Wish) -> Question:
+    playbook = wish.playbook
+    files = {f.path for patch in wish.available.values() for r in patch.releases.values() for f in r.files}
+    models = [playbook.model.path, *([playbook.draft.path] if playbook.draft else [])]
+    return place.question(
+        files=tuple(sorted(files)),
+        paths=(gate_path(place, playbook),),
+        models=tuple(path for path in models if path.startswith(("/", "~"))),
+    )
+
+
+def gate_path(place: Place, playbook: Playbook) -> str:
+    """Where the native gate's file goes. Named by its content: no deploy ever rewrites another's gate."""
+    steps = playbook.draft.num_steps if playbook.draft else 0
+    content = digest(native_config(steps, playbook.gate.threshold))
+    return f"{place.state}/gates/{place.port}-{content[:12]}.json"
+
+
+def _gate(wish: Wish, install: Install) -> Gate:
+    playbook = wish.playbook
+    if playbook.draft is None:
+        return Gate(kind="none", why="the playbook has no draft: nothing speculates")
+    return choose_gate(
+        playbook.gate.kind,
+        release=install.version,
+        topk=playbook.draft.topk,
+        num_steps=playbook.draft.num_steps,
+        threshold=playbook.gate.threshold,
+        gate_patches=gate_patches(wish.available, install.version),
+    )
+
+
+def _patches(wish: Wish, gate: Gate) -> tuple[Patch, ...]:
+    ids = [*wish.playbook.patches, *([gate.patch] if gate.patch else [])]
+    return tuple(find_patch(wish.available, name) for name in dict.fromkeys(ids))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Deploy:
+    place: Place
+    wish: Wish
+    facts: HostFacts
+    install: Install
+    gate: Gate
+    patches: tuple[Patch, ...]
+
+    def plan(self, changes: Changes) -> Plan | Nothing:
+        changes = self._with_gate_file(changes)
+        start = build_launch(
+            self._on_host(),
+            python=expand(self.place.python, self.facts.platform.home),
+            port=self.place.port,
+            release=self.install.version,
+            gate=self.gate,
+            gate_path=self._gate_path(),
+            levels=self.wish.levels,
+        )
+        if not changes.files and self._serves(start):
+            return Nothing(facts=self.facts, why="the files, the arguments and the server are already so")
+        name = new_id()
+        spec = self._spec(name, start)
+        return Plan(
+            id=name,
+            kind="deploy",
+            host=self.place.host,
+            instance=self._instance(),
+            facts_digest=self.facts.digest,
+            summary=self._summary(),
+            steps=self._steps(changes, spec, start),
+            blobs={c.after: c.content for c in changes.files if c.after and c.content is not None},
+            outage=self._outage(),
+            diffs=changes.diffs,
+            launch=start.argv,
+            env_changes=self._env_changes(spec),
+            restores=self._restores(changes),
+            notes=(f"gate: {self.gate.kind}: {self.gate.why}", *start.notes),
+        )
+
+    def _on_host(self) -> Playbook:
+        """The playbook with `~` filled in: argv words are not expanded by any shell."""
+        home, book = self.facts.platform.home, self.wish.playbook
+        draft = replace(book.draft, path=expand(book.draft.path, home)) if book.draft else None
+        return replace(book, model=replace(book.model, path=expand(book.model.path, home)), draft=draft)
+
+    def _gate_path(self) -> str:
+        return expand(gate_path(self.place, self.wish.playbook), self.facts.platform.home)
+
+    def _with_gate_file(self, changes: Changes) -> Changes:
+        if self.gate.config is None:
+            return changes
+        path, asked = self._gate_path(), gate_path(self.place, self.wish.playbook)
+        found = self.facts.paths.get(path, self.facts.paths.get(asked))
+        if found == digest(self.gate.config):
+            return changes
+        file, diff = added_file(path, found, self.gate.config)
+        return replace(changes, files=(*changes.files, file), diffs=(*changes.diffs, diff))
+
+    def _serves(self, start: Launch) -> bool:
+        server, current = self.facts.server, self.facts.state.current
+        if server is None or current is None or not server.healthy or server.cookie != current.id:
+            return False
+        wanted = {**self.place.env, **self.wish.playbook.env.set}
+        same_env = all(server.env.get(key) == value for key, value in wanted.items())
+        return tuple(server.argv[1:]) == tuple(start.argv[1:]) and same_env
+
+    def _spec(self, name: str, start: Launch) -> LaunchSpec:
+        server, book = self.facts.server, self.wish.playbook
+        return LaunchSpec(
+            argv=start.argv,
+            cwd=server.cwd if server else self.facts.platform.home,
+            base="old_server" if server else "login",
+            set={**self.place.env, **book.env.set},
+            unset=book.env.unset,
+            path=(start.argv[0].rsplit("/", 1)[0],),
+            port=self.place.port,
+            cookie=name,
+        )
+
+    def _instance(self) -> dict[str, object]:
+        return {**self.place.reference(), "root": self.install.root}
+
+    def _summary(self) -> dict[str, object]:
+        current = self.facts.state.current
+        book = self.wish.playbook
+        return {
+            "playbook": book.name,
+            "gate": self.gate.kind,
+            "threshold": book.gate.threshold if self.gate.kind != "none" else None,
+            "patches": [patch.id for patch in self.patches],
+            "release": self.install.version,
+            "model": book.model.path,
+            "replaces": current.id if current else None,
+        }
+
+    def _steps(self, changes: Changes, spec: LaunchSpec, start: Launch) -> tuple[Step, ...]:
+        server, book, port = self.facts.server, self.wish.playbook, self.place.port
+        clocks = Clocks(progress_s=book.ready.progress_s, cap_s=book.ready.cap_s)
+        pid, ticks = (server.pid, server.start_ticks) if server else (None, None)
+        files = changes.files
+        staged = [{"path": c.path, "sha256": c.after} for c in files if c.path.startswith(self.install.root)]
+        smoke = build_smoke(
+            book,
+            port=port,
+            gate=self.gate.kind,
+            release=self.install.version,
+            max_running=start.max_running,
+            graphs=graphs_on(book),
+            log="{deploy_dir}/server.log",
+            prompts=list(self.wish.prompts) if self.wish.prompts else None,
+        )
+        return (
+            *([check_files(files), back_up(files)] if files else []),
+            capture(pid, ticks, port),
+            *([stage(files)] if files else []),
+            rehearse(spec, staged, changes.modules),
+            stop(pid, ticks, port, drain_s=book.stop.drain_s, term_s=book.stop.term_s, clocks=clocks),
+            *([swap(files)] if files else []),
+            launch(spec),
+            await_ready(port, spec.cookie, clocks, start.expect, self.gate.kind),
+            smoke_step({**smoke, "python": spec.argv[0], "cookie": spec.cookie}),
+        )
+
+    def _outage(self) -> Outage:
+        """The load times are unknown until this model was loaded here once."""
+        return Outage(load_s=None, restore_s=None, replaces=describe(self.facts.server))
+
+    def _env_changes(self, spec: LaunchSpec) -> dict[str, str | None]:
+        had = self.facts.server.env if self.facts.server else {}
+        gone = {key: None for key in spec.unset if key in had}
+        return {**gone, **{key: value for key, value in spec.set.items() if had.get(key) != value}}
+
+    def _restores(self, changes: Changes) -> tuple[str, ...]:
+        files = [f"{c.path}: {'removed' if c.before is None else c.before[:12] + '…'}" for c in changes.files]
+        server = describe(self.facts.server)
+        return (*files, f"server: {server}" if server else "no server: nothing was serving")
+
+
+def describe(server: Server | None) -> str | None:
+    if server is None:
+        return None
+    model = (
+        server.reported.get("model_path") or server.reported.get("served_model_name") or "an SGLang server"
+    )
+    health = "" if server.healthy else ", not healthy"
+    return f"pid {server.pid} ({model}{health})"
+
+
+def expand(path: str, home: str) -> str:
+    return home + path[1:] if path == "~" or path.startswith("~/") else path
+
+
+def plan_levels(sweep: bool, asked: Sequence[int] | None, playbook: Playbook) -> tuple[int, ...]:
+    """The levels that the server must admit: none without a sweep."""
+    return tuple(asked or playbook.sweep.levels) if sweep else ()

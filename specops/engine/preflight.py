@@ -1,0 +1,101 @@
+"""Preflight: what makes a deploy impossible, seen from the facts before anything is sent."""
+
+from __future__ import annotations
+
+from specops.config.playbook import Playbook
+from specops.engine.words import since
+from specops.errors import Locked, Refused, Unfinished
+from specops.facts.host import HostFacts
+from specops.facts.install import Install
+
+UNCHANGED = "nothing was changed"
+
+
+def require_free(facts: HostFacts, host: str) -> None:
+    """Raises Locked or Unfinished: somebody else is, or was, in the middle of a change."""
+    lock = facts.state.lock
+    if lock:
+        raise Locked(
+            f"{host}: {lock.get('user', '?')}@{lock.get('host', '?')} holds this instance since "
+            f"{since(lock.get('since'))}: deploy {lock.get('deploy', '?')}, phase {lock.get('phase', '?')}",
+            host_state="that deploy goes on; this one changed nothing",
+            next_command=f"specops attach --host {host}",
+        )
+    unfinished = facts.state.unfinished
+    if unfinished:
+        raise Unfinished(
+            f"{host}: deploy {unfinished.get('id')} never ended (last phase: {unfinished.get('phase', '?')})",
+            host_state="the host may be between two states; nobody is working on it",
+            next_command=f"specops recover --host {host}",
+        )
+
+
+def require_install(facts: HostFacts, host: str, python: str) -> Install:
+    if facts.install is None:
+        raise Refused(
+            f"{host}: {python} has no SGLang",
+            host_state=UNCHANGED,
+            next_command="set `python:` of the instance in the inventory to the interpreter that runs "
+            f"SGLang, then: specops facts --host {host}",
+        )
+    return facts.install
+
+
+def require_server(facts: HostFacts, host: str) -> None:
+    """The old server can be stopped and started again, or the port is free."""
+    server = facts.server
+    if server is None:
+        if not facts.port.free:
+            raise Refused(
+                f"{host}: the port is taken by a process that is no SGLang server: {facts.port.holder}",
+                host_state=UNCHANGED,
+                next_command="stop that process, or choose another `port:` for the instance",
+            )
+        return
+    if facts.platform.container:
+        raise Refused(
+            f"{host}: this is inside a container ({facts.platform.container}); its server lives and dies "
+            "with the container's own command, so it cannot be restored here",
+            host_state=UNCHANGED,
+            next_command="run specops against the machine that starts the container",
+        )
+    if server.supervisor:
+        boss = server.supervisor
+        raise Refused(
+            f"{host}: the server (pid {server.pid}) belongs to {boss.kind} {boss.name}".rstrip()
+            + f" (seen from {boss.how}), which would start it again behind our back",
+            host_state=UNCHANGED,
+            next_command="stop it through its supervisor, start it by hand, then deploy again",
+        )
+    if facts.platform.uid not in (0, server.uid):
+        raise Refused(
+            f"{host}: the server (pid {server.pid}) runs as uid {server.uid}, "
+            f"which {facts.platform.user} may not stop",
+            host_state=UNCHANGED,
+            next_command="set `become:` of the host in the inventory to that user",
+        )
+
+
+def require_models(facts: HostFacts, host: str) -> None:
+    for model in facts.models.values():
+        if model.exists and model.complete:
+            continue
+        what = "is not there" if not model.exists else f"is incomplete: {model.detail}"
+        raise Refused(
+            f"{host}: model {model.path} {what}",
+            host_state=UNCHANGED,
+            next_command="correct `model.path` or `draft.path` in the playbook (or --set model.path=…)",
+        )
+
+
+def require_threshold(playbook: Playbook) -> None:
+    """The gate must be able to close: more requests than T must be admitted."""
+    admits = playbook.server.max_running_requests
+    if admits is not None and playbook.gate.threshold > admits:
+        raise Refused(
+            f"threshold {playbook.gate.threshold} is above what the server admits "
+            f"(server.max_running_requests {admits}): the gate could never close",
+            host_state=UNCHANGED,
+            next_command=f"--threshold {admits - 1} or less, or "
+            f"--set server.max_running_requests={playbook.gate.threshold + 5}",
+        )

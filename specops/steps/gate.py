@@ -1,0 +1,105 @@
+"""Gate: which one a release gets, what it needs on the command line, and its file.
+
+The native gate (SGLang >= 0.5.14, topk 1) is SGLang's adaptive speculation with two tiers: n draft steps
+from a running batch of 1 on, none from T+1 on. It routes by the padded graph size, so it is exact only
+where T is a captured size.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from specops.errors import Refused
+
+GateKind = Literal["native", "batch-gate", "none"]
+NATIVE_SINCE = (0, 5, 14, 0)
+BATCH_GATE = "batch-gate"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Gate:
+    kind: GateKind
+    why: str
+    """Why this gate and no other, for the plan."""
+    config: bytes | None = None
+    """The native gate's file."""
+    patch: str | None = None
+    """Id of the patch that brings the gate."""
+
+
+def parse_release(version: str) -> tuple[int, int, int, int]:
+    """`0.5.12.post1` -> (0, 5, 12, 1); a suffix after + is a build of the same release."""
+    numbers = [0, 0, 0, 0]
+    parts = version.split("+")[0].split(".")
+    try:
+        for index, part in enumerate(parts[:4]):
+            numbers[index] = int(part.removeprefix("post"))
+    except ValueError:
+        raise Refused(
+            f"SGLang calls itself {version!r}, which is no release that specops knows how to read",
+            next_command="specops facts",
+        ) from None
+    return numbers[0], numbers[1], numbers[2], numbers[3]
+
+
+def choose_gate(
+    wanted: str, *, release: str, topk: int, num_steps: int, threshold: int, gate_patches: Sequence[str]
+) -> Gate:
+    """`wanted` is the playbook's `gate.kind`; `gate_patches` are the ids of patches that bring a gate to
+    this release. Raises Refused where there is no such gate, before anything is asked of the host again.
+    """
+    if wanted == "none":
+        return Gate(kind="none", why="the playbook asks for no gate")
+    native = parse_release(release) >= NATIVE_SINCE and topk == 1
+    if wanted in ("auto", "native") and native:
+        why = f"SGLang {release} has a native gate (zero-step tier, since 0.5.14) and topk is 1"
+        return Gate(kind="native", why=why, config=native_config(num_steps, threshold))
+    if wanted == "native":
+        raise Refused(
+            f"gate: native needs SGLang 0.5.14 or newer and topk 1; this is {release} with topk {topk} "
+            "(SGLang would switch its gate off silently)",
+            host_state="nothing was changed",
+            next_command="specops plan --gate auto",
+        )
+    if gate_patches:
+        why = f"SGLang {release} with topk {topk} has no native gate; patch {gate_patches[0]} brings one"
+        return Gate(kind="batch-gate", why=why, patch=gate_patches[0])
+    reason = "no patch of specops brings a gate to it"
+    if wanted == "auto":
+        reason = (
+            f"it has no native gate with topk {topk} (that takes 0.5.14 or newer and topk 1) and {reason}"
+        )
+    raise Refused(
+        f"SGLang {release} cannot be gated: {reason}",
+        host_state="nothing was changed",
+        next_command="specops patch list",
+    )
+
+
+def native_config(num_steps: int, threshold: int) -> bytes:
+    tiers = {"1": {"candidate_steps": [num_steps]}, str(threshold + 1): {"candidate_steps": [0]}}
+    return (json.dumps(tiers) + "\n").encode()
+
+
+def captured_sizes(max_batch: int) -> list[int]:
+    """The batch sizes that SGLang captures by default with speculation, up to `max_batch`.
+
+    Read in the wheels of 0.5.5 to 0.5.23: every size to 8, then steps of 2 to 32, 4 to 64, 8 to 256, 16.
+    """
+    sizes = [*range(1, 9), *range(10, 33, 2), *range(40, 65, 4), *range(72, 257, 8)]
+    sizes += range(272, max_batch + 1, 16)
+    return sorted({size for size in sizes if size <= max_batch} | {max_batch})
+
+
+def sizes_for(threshold: int, max_batch: int, asked: Sequence[int] | None) -> list[int] | None:
+    """The list to pass so that T is captured, or None where the default list already holds it.
+
+    Passing T alone would replace SGLang's list, so the whole list is passed.
+    """
+    if asked is not None:
+        return sorted({*asked, threshold})
+    default = captured_sizes(max_batch)
+    return None if threshold in default else sorted({*default, threshold})
