@@ -1,0 +1,159 @@
+"""Lets an SGLang release before 0.5.16 speculate on a CPU; loaded by Python itself from PYTHONPATH.
+
+No SGLang file is edited: modules are adjusted right after they are imported. Only `sglang.srt.speculative`
+believes that it is on CUDA (so that it imports the kernels of this folder); the rest sees a CPU.
+LAB_FORWARDS=<file> counts, apart from anything inside SGLang, every model forward: a line
+`role mode batch` each, where role is target or draft.
+"""
+
+import importlib.machinery
+import inspect
+import os
+import sys
+
+AFTER = {}
+
+
+def after(module):
+    def keep(function):
+        AFTER.setdefault(module, []).append(function)
+        return function
+
+    return keep
+
+
+class _AfterImport:
+    """Finds the modules of AFTER as usual and runs their adjustments once they are executed."""
+
+    def find_spec(self, name, path=None, target=None):
+        if name not in AFTER:
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(name, path, target)
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+
+            def exec_module(module):
+                execute(module)
+                for adjust in AFTER[name]:
+                    adjust(module)
+
+            spec.loader.exec_module = exec_module
+        return spec
+
+
+sys.meta_path.insert(0, _AfterImport())
+
+
+@after("sglang.srt.utils.common")
+def speculation_believes_in_cuda(module):
+    real = module.is_cuda
+
+    def is_cuda():
+        caller = sys._getframe(1).f_globals.get("__name__", "")
+        return caller.startswith("sglang.srt.speculative.") or real()
+
+    module.is_cuda = is_cuda
+
+
+@after("torch.cuda")
+def nothing_to_wait_for(module):
+    module.synchronize = lambda *_args, **_kwargs: None
+
+
+@after("sglang.srt.managers.overlap_utils")
+def tensors_have_no_streams(module):
+    import torch
+
+    torch.Tensor.record_stream = lambda self, stream: None
+
+
+def _by_name(original, replacement):
+    """Call `replacement` with one dict of the original's arguments: their order differs between releases."""
+    signature = inspect.signature(original)
+
+    def call(*args, **kwargs):
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        names = {"sinks": None, "logit_cap": 0.0, "sliding_window_size": -1, "skip_prefix_custom_mask": True}
+        replacement({**names, **bound.arguments})
+
+    return call
+
+
+@after("sglang.srt.layers.attention.triton_ops.decode_attention")
+def decode_in_torch(module):
+    from sgl_kernel import attention
+
+    module.decode_attention_fwd = _by_name(module.decode_attention_fwd, attention.decode)
+
+
+@after("sglang.srt.layers.attention.triton_ops.extend_attention")
+def extend_in_torch(module):
+    from sgl_kernel import attention
+
+    module.extend_attention_fwd = _by_name(module.extend_attention_fwd, attention.extend)
+
+
+class _DraftIndices:
+    """KV slots that each draft step of each branch reads: the prefix, then its own earlier steps."""
+
+    def __getitem__(self, grid):
+        steps, rows, topk = grid
+
+        def launch(pool_rows, table, lengths, out, indptr, positions, _pool_len, *rest):
+            if rest[-1] != 1 and topk != 1:
+                raise NotImplementedError("the lab drafts trees with page size 1 only")
+            before = [0, *positions[: rows * topk].cumsum(0).tolist()]
+            for step in range(steps):
+                at = 0
+                for length, pool_row in zip(lengths.tolist(), pool_rows.tolist(), strict=True):
+                    slots = table[pool_row]
+                    for branch in range(topk):
+                        own = length + branch * steps
+                        out[step, at : at + length] = slots[:length]
+                        at += length
+                        out[step, at : at + step + 1] = slots[own : own + step + 1]
+                        at += step + 1
+                for branch in range(1, rows * topk + 1):
+                    indptr[step, branch] = before[branch] + branch * (step + 1)
+
+        return launch
+
+
+@after("sglang.srt.speculative.spec_utils")
+def draft_indices_in_torch(module):
+    module.generate_draft_decode_kv_indices = _DraftIndices()
+
+
+@after("sglang.srt.constrained.xgrammar_backend")
+def grammar_masks_on_cpu(module):
+    import xgrammar
+
+    def apply(logits, vocab_mask):
+        scores = logits.float()
+        xgrammar.apply_token_bitmask_inplace(scores, vocab_mask.cpu())
+        logits.copy_(scores)
+
+    for value in list(vars(module).values()):
+        if not isinstance(value, type) or value.__module__ != module.__name__:
+            continue
+        found = vars(value).get("apply_vocab_mask")
+        if isinstance(found, staticmethod):
+            value.apply_vocab_mask = staticmethod(apply)
+        elif found is not None:
+            value.apply_vocab_mask = lambda self, logits, vocab_mask: apply(logits, vocab_mask)
+
+
+@after("sglang.srt.model_executor.model_runner")
+def count_forwards(module):
+    if "LAB_FORWARDS" not in os.environ:
+        return
+    forward = module.ModelRunner.forward
+    lines = open(os.environ["LAB_FORWARDS"], "a", buffering=1)  # closed with the process
+
+    def counted(self, forward_batch, *args, **kwargs):
+        role = "draft" if self.is_draft_worker else "target"
+        lines.write(f"{role} {forward_batch.forward_mode.name} {forward_batch.batch_size}\n")
+        return forward(self, forward_batch, *args, **kwargs)
+
+    module.ModelRunner.forward = counted
