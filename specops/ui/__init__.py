@@ -1,0 +1,1 @@
+"""The only room that prints: text for people on stderr, JSON lines for programs on stdout."""

@@ -1,0 +1,7 @@
+"""`python -m specops`."""
+
+from __future__ import annotations
+
+from specops.cli.main import main
+
+main()

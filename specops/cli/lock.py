@@ -1,0 +1,76 @@
+"""Commands about who holds an instance, and about what a failure left behind."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from specops.cli.options import AcceptNew, AsJson, DeployId, HostName, InstanceName, InventoryPath
+from specops.cli.reach import describe_params, reach, where
+
+app = typer.Typer(help="Who holds an instance.", no_args_is_help=True, rich_markup_mode=None)
+evidence_app = typer.Typer(
+    help="What a failed deploy left to look at.", no_args_is_help=True, rich_markup_mode=None
+)
+
+
+@app.command("show")
+def show_lock(
+    host: HostName = None,
+    instance: InstanceName = None,
+    inventory: InventoryPath = None,
+    as_json: AsJson = False,
+    accept_new: AcceptNew = False,
+) -> None:
+    """Say who holds the lock, where, since when and why."""
+    with reach(where(host, instance, inventory, as_json, accept_new)) as at:
+        at.show("lock", "lock_show")
+
+
+@app.command("break")
+def break_lock(
+    reason: Annotated[str, typer.Option("--reason", help="Kept in the journal.")],
+    host: HostName = None,
+    instance: InstanceName = None,
+    inventory: InventoryPath = None,
+    force: Annotated[bool, typer.Option("--force", help="Kill the holder; its guardian settles.")] = False,
+    as_json: AsJson = False,
+    accept_new: AcceptNew = False,
+) -> None:
+    """Tell the holder to end and to take back what it did."""
+    with reach(where(host, instance, inventory, as_json, accept_new)) as at:
+        at.show("lock", "lock_break", reason=reason, force=force)
+
+
+@evidence_app.command("show")
+def show_evidence(
+    deploy: DeployId = None,
+    host: HostName = None,
+    instance: InstanceName = None,
+    inventory: InventoryPath = None,
+    as_json: AsJson = False,
+    accept_new: AcceptNew = False,
+) -> None:
+    """List the evidence of a deploy."""
+    with reach(where(host, instance, inventory, as_json, accept_new)) as at:
+        at.show("evidence", "evidence", **describe_params({"deploy": deploy}))
+
+
+@evidence_app.command("fetch")
+def fetch_evidence(
+    deploy: DeployId = None,
+    host: HostName = None,
+    instance: InstanceName = None,
+    inventory: InventoryPath = None,
+    into: Annotated[str, typer.Option("--into", help="A folder here.")] = "evidence",
+    as_json: AsJson = False,
+    accept_new: AcceptNew = False,
+) -> None:
+    """Copy the evidence of a deploy to this machine."""
+    with reach(where(host, instance, inventory, as_json, accept_new)) as at:
+        from specops.cli.files import write_files
+
+        bundle = at.ask("evidence", fetch=True, **describe_params({"deploy": deploy}))
+        written = write_files(bundle, into)
+        at.output.show("evidence", {"deploy": bundle.get("deploy"), "into": into, "files": written})

@@ -1,0 +1,54 @@
+"""The options that commands share, each described once."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+HostName = Annotated[
+    str | None,
+    typer.Option("--host", metavar="HOST", help="Name in the inventory, or [user@]address[:port]."),
+]
+InstanceName = Annotated[
+    str | None,
+    typer.Option("--instance", metavar="NAME", help="Which SGLang server, where a host has several."),
+]
+InventoryPath = Annotated[str | None, typer.Option("--inventory", metavar="FILE", help="Inventory file.")]
+PlaybookName = Annotated[
+    str | None,
+    typer.Option("--playbook", metavar="NAME", help="Name or path; default: what the inventory names."),
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="Override a key of the playbook: key.key=value. Repeatable."
+    ),
+]
+Threshold = Annotated[
+    str | None, typer.Option("--threshold", metavar="T", help="Speculate up to this many running requests.")
+]
+GateKind = Annotated[
+    str | None, typer.Option("--gate", metavar="KIND", help="auto, native, batch-gate or none.")
+]
+PatchIds = Annotated[
+    list[str] | None,
+    typer.Option("--patch", metavar="ID", help="A patch besides the gate's own. Repeatable."),
+]
+PatchFolders = Annotated[
+    list[str] | None,
+    typer.Option("--patches", metavar="FOLDER", help="A folder with more patches. Repeatable."),
+]
+PromptsFile = Annotated[
+    str | None,
+    typer.Option("--prompts", metavar="FILE", help="JSONL file of prompts, instead of the built-in ones."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="JSON lines on stdout instead of text on stderr.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before a server is stopped.")]
+AcceptNew = Annotated[
+    bool,
+    typer.Option("--accept-new-host-key", help="Trust a host that is not known yet; never a changed key."),
+]
+DeployId = Annotated[
+    str | None, typer.Argument(metavar="[DEPLOY]", help="Its id; default: the latest.", show_default=False)
+]

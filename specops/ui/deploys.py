@@ -1,0 +1,138 @@
+"""What journals say of an instance: its state, its deploys, its lock, its logs and evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from specops.engine.outcome import cause_line, serving_line
+from specops.engine.words import since
+from specops.ui.facts import lock_line, state_rows
+from specops.ui.terminal import STYLES, duration, heading, pairs, write_result
+
+Json = Any
+HOW_STYLES = {
+    "deployed": STYLES["pass"],
+    "inconclusive": STYLES["inconclusive"],
+    "refused": STYLES["refused"],
+    "rolled back": "red",
+    "rollback failed": STYLES["fail"],
+}
+
+
+def show_status(console: Console, status: Mapping[str, Json]) -> None:
+    """{"state": …, "latest": a deploy of the history with "progress", or null}."""
+    rows = state_rows(status.get("state") or {})
+    latest = status.get("latest")
+    if latest:
+        rows.append(("latest", f"{latest.get('kind')} {latest.get('id')}: {_how(latest)}"))
+        if latest.get("cause"):
+            rows.append(("cause", cause_line(latest["cause"])))
+        progress = latest.get("progress")
+        if progress and not latest.get("how"):
+            rows.append(("progress", f"{progress.get('milestone')}, {duration(progress.get('elapsed_s'))}"))
+        if latest.get("serving"):
+            rows.append(("serving", serving_line(latest["serving"])))
+    pairs(console, rows)
+
+
+def show_history(console: Console, history: Mapping[str, Json]) -> None:
+    """{"deploys": newest first, "stack": ids in force}."""
+    deploys, stack = history.get("deploys") or (), set(history.get("stack") or ())
+    if not deploys:
+        console.print("no deploys on this instance")
+        return
+    for deploy in deploys:
+        how = _how(deploy)
+        mark = " (in force)" if deploy.get("id") in stack else ""
+        line = Text.assemble(
+            f"{deploy.get('id')}  {deploy.get('kind')}  ", (how, HOW_STYLES.get(how, "")), mark
+        )
+        console.print(line, soft_wrap=True)
+        pairs(console, _details(deploy))
+
+
+def _details(deploy: Mapping[str, Json]) -> list[tuple[str, str]]:
+    summary, by = deploy.get("summary") or {}, deploy.get("by") or {}
+    rows = [("opened", f"{since(deploy.get('opened_at'))} by {by.get('user', '?')}@{by.get('host', '?')}")]
+    opened, closed = deploy.get("opened_at"), deploy.get("closed_at")
+    if opened and closed:
+        rows.append(("took", duration(closed - opened)))
+    if summary:
+        patches = ", ".join(summary.get("patches") or ()) or "none"
+        rows.append(
+            (
+                "asked for",
+                f"gate {summary.get('gate')}, threshold {summary.get('threshold')}, patches {patches}",
+            )
+        )
+    checks = deploy.get("checks") or ()
+    if checks:
+        rows.append(("checks", " ".join(f"{check.get('id')}:{check.get('verdict')}" for check in checks)))
+    if deploy.get("cause"):
+        rows.append(("cause", cause_line(deploy["cause"])))
+    rows += [("not undone", cause_line(failure)) for failure in deploy.get("failures") or ()]
+    return rows
+
+
+def _how(deploy: Mapping[str, Json]) -> str:
+    return str(deploy.get("how") or f"in phase {deploy.get('phase', '?')}")
+
+
+def show_lock(console: Console, value: Mapping[str, Json]) -> None:
+    """{"lock": owner or null} of `lock show`, {"broken": …, "owner": …} of `lock break`."""
+    if "broken" in value:
+        said = {
+            "nothing held": "nobody holds the lock; nothing was done",
+            "told": "the holder was told to end; it takes back what it did",
+            "killed": "the holder was killed; its guardian takes back what it did",
+        }
+        console.print(Text(said.get(str(value["broken"]), str(value["broken"]))))
+        if value.get("owner"):
+            pairs(console, [("holder", lock_line(value["owner"]))])
+        return
+    pairs(console, [("lock", lock_line(value.get("lock")))])
+
+
+def show_evidence(console: Console, evidence: Mapping[str, Json]) -> None:
+    heading(console, f"Evidence of {evidence.get('deploy', 'the deploy')}")
+    pairs(console, [(str(n), str(v)) for n, v in evidence.items() if not isinstance(v, dict | list)])
+    files = evidence.get("files") or ()
+    if not files:
+        return
+    table = Table(box=None, padding=(0, 2, 0, 2), header_style="dim")
+    table.add_column("file", overflow="fold")
+    table.add_column("bytes", justify="right")
+    for file in files:
+        size = file.get("size", file.get("bytes", "")) if isinstance(file, Mapping) else ""
+        table.add_row(
+            str(file.get("name", file.get("path"))) if isinstance(file, Mapping) else str(file), str(size)
+        )
+    console.print(table)
+
+
+def show_clean(console: Console, value: Mapping[str, Json]) -> None:
+    verb = "would remove" if value.get("dry_run") else "removed"
+    removed = value.get("removed") or ()
+    console.print(
+        f"{verb} {len(removed)} deploys, {len(value.get('store') or ())} stored files and "
+        f"{len(value.get('agents') or ())} agents, {int(value.get('bytes') or 0) / 2**20:.1f} MiB; "
+        f"kept {value.get('kept')} deploys"
+    )
+    for deploy in removed:
+        console.print(f"  {deploy}")
+
+
+def show_log(console: Console, value: Mapping[str, Json]) -> None:
+    """The text goes to stdout, so that it can be searched and kept; where it is from does not."""
+    if not value.get("continued"):
+        console.print(
+            Text(f"{value.get('which')} log of {value.get('deploy')}: {value.get('path')}"), soft_wrap=True
+        )
+    text = str(value.get("text") or "")
+    if text:
+        write_result(text.removesuffix("\n"))

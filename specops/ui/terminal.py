@@ -1,0 +1,86 @@
+"""The terminal: one rich console on stderr, and rows that wrap under their own column."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+STYLES = {
+    "pass": "green",
+    "ok": "green",
+    "fail": "bold red",
+    "error": "bold red",
+    "inconclusive": "yellow",
+    "refused": "yellow",
+}
+
+
+def make_console() -> Console:
+    """Plain lines without colour where stderr is no terminal; 80 columns there unless COLUMNS says more."""
+    return Console(stderr=True, highlight=False, emoji=False, markup=False)
+
+
+def clock(at: float | None) -> str:
+    """Local time of day of unix seconds, now where None."""
+    return time.strftime("%H:%M:%S", time.localtime(at))
+
+
+def styled(word: str) -> Text:
+    return Text(word, style=STYLES.get(word, ""))
+
+
+def duration(seconds: float | None) -> str:
+    """`0.4 s`, `42 s`, `3 min 10 s`; empty where unknown."""
+    if seconds is None:
+        return ""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if rest else f"{minutes} min"
+
+
+def about(seconds: float) -> str:
+    """An estimate, without digits that it does not have."""
+    if seconds < 90:
+        return f"about {max(5, round(seconds / 5) * 5)} s"
+    return f"about {round(seconds / 60)} min"
+
+
+def grid(*widths: int) -> Table:
+    """Columns without lines: fixed widths, then one column that takes the rest and wraps in itself."""
+    table = Table.grid(padding=(0, 1), expand=True)
+    for width in widths:
+        table.add_column(width=width, no_wrap=True, overflow="ellipsis")
+    table.add_column(ratio=1, overflow="fold")
+    return table
+
+
+def heading(console: Console, text: str) -> None:
+    console.print(Text(text, style="bold"))
+
+
+def pairs(console: Console, rows: list[tuple[str, str]]) -> None:
+    """Name and value, a line each; values wrap under themselves."""
+    if not rows:
+        return
+    table = grid(max(len(name) for name, _ in rows) + 2)
+    for name, value in rows:
+        table.add_row(Text(f"  {name}", style="dim"), Text(value))
+    console.print(table)
+
+
+def command(console: Console, line: str) -> None:
+    """Something to type: never broken by us, so that it can be copied."""
+    console.print(Text(f"  {line}", style="cyan"), soft_wrap=True)
+
+
+def write_result(line: str) -> None:
+    """A line that is the product of a command, for other programs: on stdout, exactly as given."""
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
