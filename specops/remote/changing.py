@@ -32,6 +32,7 @@ def run(request: Request) -> Json:
     instance = state.open_instance(plan)
     held = lock.take(instance)
     try:
+        history.drop_unopened(instance)
         _refuse_unfinished(instance)
         agent_zip = keep_agent(instance, request.zip_bytes)
         _open_deploy(instance, plan, request, agent_zip)
@@ -48,6 +49,7 @@ def recover(request: Request) -> Json:
     instance = state.open_instance(request.params)
     held = lock.take(instance)
     try:
+        history.drop_unopened(instance)
         deploys = history.read_deploys(instance)
         wanted = request.params.get("deploy")
         owed = next((p for p in reversed(deploys) if not p.now.ended and wanted in (None, p.id)), None)

@@ -35,9 +35,7 @@ def clean(request: Request) -> Json:
         kept = {past.id for past in deploys[len(deploys) - min(keep, len(deploys)) :]}
         kept |= {past.id for past in history.current_stack(deploys)}
         kept |= {past.id for past in deploys if not past.now.ended}
-        gone = [
-            folder for folder in _folders(instance.deploys) if folder.name not in kept and not _young(folder)
-        ]
+        gone = [folder for folder in _folders(instance.deploys) if folder.name not in kept]
         size = sum(_size(folder) for folder in gone)
         if not dry_run:
             for folder in gone:
@@ -104,7 +102,7 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _young(path: Path) -> bool:
-    return time.time() - path.stat().st_mtime < YOUNG_S and not (path / "journal.jsonl").exists()
+    return time.time() - path.stat().st_mtime < YOUNG_S
 
 
 def _size(folder: Path) -> int:

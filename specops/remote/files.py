@@ -86,6 +86,8 @@ def swap(ctx: Context, args: dict[str, Json]) -> dict[str, Json]:
                 replace.write(target, new[after], ctx.deploy_id)
         if replace.digest(target) != after:
             raise OpFailed("damaged", f"{target} does not hold what was just written to it")
+    if any(after is None for _, _, after in todo):
+        _remove_folders(ctx)
     return {"written": len(todo), "already": len(changes) - len(todo)}
 
 
@@ -124,6 +126,9 @@ def _restore_one(ctx: Context, store: Store, target: Path, before: str | None, a
             replace.drop_bytecode(target)
         return False
     if found is not None and found != after:
+        if found in _befores(ctx, target):
+            # An earlier settling went further back than its journal could say: the disk was full.
+            return False
         raise OpFailed(
             "drifted",
             f"{target} was changed by somebody else during the deploy ({found[:12]}), so it is left alone",
@@ -138,6 +143,14 @@ def _restore_one(ctx: Context, store: Store, target: Path, before: str | None, a
     if replace.digest(target) != before:
         raise OpFailed("damaged", f"{target} does not hold what was just put back")
     return True
+
+
+def _befores(ctx: Context, target: Path) -> set[str | None]:
+    """Every state that this deploy's own swaps found this file in."""
+    plan = state.read_json(ctx.deploy_dir / "plan.json") or {}
+    swaps = [step["do"]["args"] for step in plan.get("steps") or () if step["do"]["op"] == "files.swap"]
+    files = [file for args in swaps for file in args["files"]]
+    return {file["before"] for file in files if _target(ctx, file["path"]) == target}
 
 
 def refuse_drifted(ctx: Context, wanted: dict[Path, str | None], host_state: str) -> None:
@@ -216,8 +229,9 @@ def _note_folders(ctx: Context, folders: list[Path]) -> None:
 
 
 def _remove_folders(ctx: Context) -> None:
-    """Ours, innermost first; one that somebody else put something into stays."""
-    for folder in _deepest_first(state.read_json(ctx.deploy_dir / FOLDERS) or []):
+    """Those that this or an earlier deploy created, innermost first; one that holds anything stays."""
+    notes = [state.read_json(path) or [] for path in ctx.deploy_dir.parent.glob(f"*/{FOLDERS}")]
+    for folder in _deepest_first([folder for note in notes for folder in note]):
         with contextlib.suppress(OSError):
             (folder / "__pycache__").rmdir()
         with contextlib.suppress(OSError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,13 @@ def read_deploys(instance: Instance) -> list[Past]:
             plan = state.read_json(folder / "plan.json")
             found.append(Past(folder.name, folder, plan if isinstance(plan, dict) else {}, now))
     return sorted(found, key=lambda past: (past.opened_at, past.id))
+
+
+def drop_unopened(instance: Instance) -> None:
+    """Remove folders of requests that died before they became a deploy. Only under the lock."""
+    for folder in instance.deploys.iterdir() if instance.deploys.is_dir() else ():
+        if not journal.read(folder):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def unfinished(deploys: list[Past]) -> Past | None:

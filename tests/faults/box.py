@@ -20,7 +20,12 @@ Json = Any
 NONCE = "0" * 32
 ZIP = b"not started by these tests"
 OLD = {"a.py": b"A = 'old'\n", "sub/b.py": b"B = 'old'\n", "c.py": None, "gate/new/gate.json": None}
-NEW = {"a.py": b"A = 'new'\n", "sub/b.py": b"B = 'new'\n", "c.py": b"C = 'new'\n", "gate/new/gate.json": b"{}\n"}
+NEW = {
+    "a.py": b"A = 'new'\n",
+    "sub/b.py": b"B = 'new'\n",
+    "c.py": b"C = 'new'\n",
+    "gate/new/gate.json": b"{}\n",
+}
 
 
 def sha(data: bytes | None) -> str | None:
@@ -28,7 +33,12 @@ def sha(data: bytes | None) -> str | None:
 
 
 def step(name: str, phase: str, op: str, args: Json, undo: Json = None) -> dict[str, Json]:
-    return {"name": name, "phase": phase, "do": {"op": op, "args": args}, "undo": undo or {"inert": "only reads"}}
+    return {
+        "name": name,
+        "phase": phase,
+        "do": {"op": op, "args": args},
+        "undo": undo or {"inert": "only reads"},
+    }
 
 
 class Answer:
@@ -90,7 +100,8 @@ class Box:
     def changes(self, *, back: bool = False) -> list[dict[str, Json]]:
         before, after = (self.after, self.before) if back else (self.before, self.after)
         return [
-            {"path": str(self.root / n), "before": sha(before[n]), "after": sha(after[n])} for n in self.before
+            {"path": str(self.root / n), "before": sha(before[n]), "after": sha(after[n])}
+            for n in self.before
         ]
 
     def steps(self, *, back: bool = False) -> list[dict[str, Json]]:
@@ -135,7 +146,9 @@ class Box:
         every = [d for d in (*self.before.values(), *self.after.values(), b"A = 'mid'\n") if d is not None]
         return {str(sha(data)): base64.b64encode(data).decode() for data in every}
 
-    def run(self, plan: dict[str, Json] | None = None, wrap: Callable[[], None] | None = None, **more: Json) -> Answer:
+    def run(
+        self, plan: dict[str, Json] | None = None, wrap: Callable[[], None] | None = None, **more: Json
+    ) -> Answer:
         return self.ask("run", {"plan": plan or self.plan(), "blobs": self.blobs(), **more}, wrap)
 
     def ask(self, verb: str, params: Json = None, wrap: Callable[[], None] | None = None) -> Answer:
@@ -143,7 +156,9 @@ class Box:
         pid, out = self.start(verb, params, wrap)
         return self.finish(pid, out)
 
-    def start(self, verb: str, params: Json = None, wrap: Callable[[], None] | None = None) -> tuple[int, int]:
+    def start(
+        self, verb: str, params: Json = None, wrap: Callable[[], None] | None = None
+    ) -> tuple[int, int]:
         request = {"verb": verb, "params": {**self.ref, **(params or {})}}
         out, into = os.pipe()
         pid = os.fork()
@@ -181,7 +196,9 @@ class Box:
 
     def tree(self) -> dict[str, bytes]:
         """Every file under the root by relative name, leftovers and bytecode included."""
-        return {p.relative_to(self.root).as_posix(): p.read_bytes() for p in self.root.rglob("*") if p.is_file()}
+        return {
+            p.relative_to(self.root).as_posix(): p.read_bytes() for p in self.root.rglob("*") if p.is_file()
+        }
 
     def is_old(self) -> bool:
         folders = {p.name for p in self.root.rglob("*") if p.is_dir()}
