@@ -22,18 +22,18 @@ FILE = "patch.yaml"
 def digest_problem(text: str) -> str | None:
     if text == ABSENT or re.fullmatch(r"[0-9a-f]{64}", text):
         return None
-    return f"is a sha256 in 64 lower-case hex digits, or '{ABSENT}', not {text!r}"
+    return f"must be a sha256 in 64 lower-case hex digits, or '{ABSENT}', not {text!r}"
 
 
 def inside_problem(text: str) -> str | None:
     path = PurePosixPath(text)
     if not text or path.is_absolute() or ".." in path.parts or str(path) != text:
-        return f"is a plain path below the folder, not {text!r}"
+        return f"must be a plain path below the folder, not {text!r}"
     return None
 
 
 def id_problem(text: str) -> str | None:
-    return None if re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", text) else "is lower-case words joined by '-'"
+    return None if re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", text) else "must be lower-case words joined by '-'"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -132,9 +132,10 @@ def load_patches(*folders: Path) -> dict[str, Patch]:
 def load_patch(folder: Path) -> Patch:
     source = read_source(folder / FILE, what="patch")
     raw = read_node(source.root, PatchFile)
-    if raw.id != folder.name:
+    if raw.id != folder.resolve().name:
         raise complain(
-            child(source.root, "id"), f"id: {raw.id!r} is not the name of its folder, {folder.name!r}"
+            child(source.root, "id"),
+            f"id: {raw.id!r} is not the name of its folder, {folder.resolve().name!r}",
         )
     for release, content in raw.releases.items():
         check_release(source, release, content)

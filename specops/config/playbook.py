@@ -8,10 +8,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from yaml.nodes import Node
+
 from specops.config.overrides import Override, apply_overrides
 from specops.config.schema import Flag, Text, above, at_least, read_node, setting, within
 from specops.config.shipped import find_playbook
-from specops.config.source import Source, read_source
+from specops.config.source import Source, child, complain, read_source
 from specops.config.variables import fill_variables
 
 GateWish = Literal["auto", "native", "batch-gate", "none"]
@@ -55,12 +57,14 @@ def flag_problem(args: Mapping[str, Flag]) -> str | None:
 def path_problem(path: str) -> str | None:
     """Paths on the host are absolute or below the remote user's home; a name without a slash is a hub's."""
     if not path:
-        return "is empty"
+        return "must not be empty"
     return "'~user' is not read: only '~/', the remote user's home" if re.match(r"~[^/]", path) else None
 
 
 def sizes_problem(sizes: Sequence[int]) -> str | None:
-    return None if all(size >= 1 for size in sizes) and sizes else "batch sizes are whole numbers from 1 on"
+    return (
+        None if all(size >= 1 for size in sizes) and sizes else "must be batch sizes, whole numbers from 1 on"
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,7 +78,7 @@ class Draft:
     path: str = setting("the EAGLE-3 draft: folder on the host or a hub name", check=path_problem)
     num_steps: int = setting("draft steps while the gate is open", default=3, check=within(1, 32))
     topk: int = setting("branches; the native gate needs 1", default=1, check=at_least(1))
-    num_draft_tokens: int = setting("tokens of one verify", default=4, check=at_least(2))
+    num_draft_tokens: int = setting("tokens of one verify; 0: num_steps + 1", default=0, check=at_least(0))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -192,7 +196,23 @@ def read_playbook(source: Source, overrides: Sequence[Override], variables: Mapp
     apply_overrides(source.root, overrides)
     fill_variables(source.root, variables)
     playbook = read_node(source.root, Playbook)
+    if playbook.draft is not None:
+        playbook = replace(playbook, draft=settle_tokens(playbook.draft, child(source.root, "draft")))
     return resolve_prompts(playbook, source.path.parent)
+
+
+def settle_tokens(draft: Draft, spot: Node) -> Draft:
+    """With topk 1 a verify is a chain of num_steps + 1 tokens, whatever SGLang is told."""
+    tokens = draft.num_draft_tokens
+    place = child(spot, "num_draft_tokens")
+    if draft.topk > 1 and tokens < 2:
+        raise complain(place, f"draft.num_draft_tokens: give it, 2 or more, with topk {draft.topk}")
+    if draft.topk == 1 and tokens not in (0, draft.num_steps + 1):
+        raise complain(
+            place,
+            f"draft.num_draft_tokens: with topk 1 it is num_steps + 1 = {draft.num_steps + 1}, not {tokens}",
+        )
+    return replace(draft, num_draft_tokens=tokens or draft.num_steps + 1)
 
 
 def resolve_prompts(playbook: Playbook, folder: Path) -> Playbook:

@@ -50,7 +50,7 @@ def read_source(path: Path, *, what: str) -> Source:
     if root is None:
         raise ConfigError(f"{path}:1: the {what} is empty")
     if not isinstance(root, MappingNode):
-        raise complain(root, f"a {what} is a mapping of keys, this is {describe(root)}")
+        raise complain(root, f"the {what} must be a mapping of keys, this is {describe(root)}")
     return Source(path=path, root=root)
 
 

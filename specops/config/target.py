@@ -13,7 +13,7 @@ DEFAULT_PORT = 30000
 """SGLang's own default."""
 
 ADDRESS = re.compile(
-    r"(?:(?P<user>[^@]+)@)?(?:\[(?P<v6>[0-9A-Fa-f:.%\w]+)\]|(?P<name>[^:\[\]]+))(?::(?P<port>\d+))?"
+    r"(?:(?P<user>[^@]+)@)?(?:\[(?P<v6>[0-9A-Fa-f:.%\w]+)\]|(?P<name>[^@:\[\]\s]+))(?::(?P<port>\d+))?"
 )
 BARE_V6 = re.compile(r"(?:(?P<user>[^@]+)@)?(?P<v6>[0-9A-Fa-f]*:[0-9A-Fa-f:.]*:[0-9A-Fa-f.]*(?:%\w+)?)")
 
