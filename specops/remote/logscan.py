@@ -1,0 +1,156 @@
+"""Reading a growing server log: what is new, and how far the load has come."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+LINE_CAP = 64 * 1024
+"""Bytes kept of one line; SGLang prints all its arguments in one, and a binary blob may have no end."""
+READ_CAP = 8 * 1024 * 1024
+"""Bytes read in one call, so that a flood in the log cannot delay the watch."""
+
+_ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_BREAK = re.compile(rb"[\r\n]+")
+
+
+@dataclass
+class LogReader:
+    """Incremental reader: survives a missing file, truncation, replacement, binary junk and endless lines."""
+
+    path: Path
+    position: int = 0
+    """Byte offset of what was read."""
+    _identity: tuple[int, int] | None = None
+    _partial: bytes = b""
+    _dropping: bool = False
+
+    def read_lines(self, *, final: bool = False) -> list[str]:
+        """Complete new lines (progress bars count: a carriage return ends a line). With `final` also a
+        last line without its end."""
+        lines = self._split(self._read())
+        if final and self._partial:
+            lines.append(_clean(self._partial))
+            self._partial = b""
+        return [line for line in lines if line]
+
+    def skip_to_end(self) -> None:
+        """Look only at what is written from now on."""
+        with contextlib.suppress(OSError):
+            status = os.stat(self.path)
+            self.position, self._identity = status.st_size, (status.st_dev, status.st_ino)
+
+    def _read(self) -> bytes:
+        try:
+            with open(self.path, "rb") as file:
+                status = os.fstat(file.fileno())
+                identity = (status.st_dev, status.st_ino)
+                if self._identity not in (None, identity) or status.st_size < self.position:
+                    self.position, self._partial, self._dropping = 0, b"", False
+                self._identity = identity
+                file.seek(self.position)
+                data = file.read(READ_CAP)
+        except OSError:
+            return b""
+        self.position += len(data)
+        return data
+
+    def _split(self, data: bytes) -> list[str]:
+        if not data:
+            return []
+        *whole, rest = _BREAK.split(data)
+        lines = []
+        for piece in whole:
+            if not self._dropping:
+                lines.append(_clean(self._partial + piece))
+            self._partial, self._dropping = b"", False
+        if not self._dropping:
+            self._partial += rest
+        if len(self._partial) > LINE_CAP:
+            lines.append(_clean(self._partial))
+            self._partial, self._dropping = b"", True
+        return lines
+
+
+def _clean(raw: bytes) -> str:
+    return _ANSI.sub("", raw[:LINE_CAP].decode("utf-8", "replace")).replace("\0", "").rstrip()
+
+
+_RANK = re.compile(r"^\[[^\]]*?((?: (?:TP|DP|PP|EP|ATTN_?TP|CP)\d+)+)\]")
+
+
+def rank_of(line: str) -> str | None:
+    """`TP0`, `DP1 TP3`, … from a log line's head; None where it has none."""
+    match = _RANK.match(line)
+    return match.group(1).strip() if match else None
+
+
+_MILESTONES: tuple[tuple[str, float, re.Pattern[str]], ...] = tuple(
+    (name, weight, re.compile(pattern))
+    for name, weight, pattern in (
+        ("arguments", 0.05, r"server_args=ServerArgs\("),
+        ("processes", 0.10, r"Init torch distributed begin"),
+        ("process group", 0.15, r"Init torch distributed ends"),
+        ("weights", 0.20, r"Load weight begin|Loading \w+ checkpoint shards|Multi-thread loading"),
+        ("weights loaded", 0.60, r"Load weight end"),
+        ("kv cache", 0.65, r"KV Cache is allocated|Memory pool end"),
+        ("graph capture", 0.70, r"Capture (?:[\w-]+ )*(?:CUDA|cuda|CPU|cpu) graph begin|Capturing batches"),
+        ("graphs captured", 0.85, r"Capture (?:[\w-]+ )*(?:CUDA|cuda|CPU|cpu) graph end"),
+        ("scheduler", 0.88, r"max_total_num_tokens=\d+"),
+        ("http", 0.92, r"Uvicorn running on|Application startup complete"),
+        ("warm-up done", 1.0, r"The server is fired up and ready to roll"),
+    )
+)
+_SHARDS = re.compile(
+    r"(?:Loading [\w-]+ (?:[\w-]+ )?checkpoint shards|Multi-thread loading[\w ]* shards|Capturing batches)"
+    r".*?:\s+(\d+)%"
+)
+
+
+@dataclass
+class Progress:
+    """How far a load has come, by its log. `fraction` is of the whole load, by rough weights."""
+
+    milestone: str = "started"
+    fraction: float = 0.0
+    shown: tuple[str, float] = ("", -1.0)
+    seen: dict[str, set[str]] = field(default_factory=dict)
+    """Milestone -> the ranks that reached it (an empty name for lines without a rank)."""
+
+    def take(self, line: str) -> bool:
+        """True when this line moved the load on."""
+        moved = False
+        for name, weight, pattern in _MILESTONES:
+            if pattern.search(line):
+                ranks = self.seen.setdefault(name, set())
+                rank = rank_of(line) or ""
+                moved = moved or rank not in ranks
+                ranks.add(rank)
+                if weight > self.fraction:
+                    self.milestone, self.fraction = name, weight
+                break
+        return self._take_percent(line) or moved
+
+    def _take_percent(self, line: str) -> bool:
+        match = _SHARDS.search(line)
+        if not match:
+            return False
+        share = int(match.group(1)) / 100
+        low, high = (0.70, 0.85) if "Capturing" in line else (0.20, 0.60)
+        at = low + (high - low) * share
+        if at <= self.fraction:
+            return False
+        self.fraction = at
+        self.milestone = "graph capture" if "Capturing" in line else "weights"
+        return True
+
+    def changed(self) -> bool:
+        """True once for each state worth an event (a new milestone or two percent more)."""
+        name, fraction = self.shown
+        if self.milestone == name and self.fraction - fraction < 0.02:
+            return False
+        self.shown = (self.milestone, self.fraction)
+        return True
