@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -186,8 +187,15 @@ def naming_io_errors(what: str, host_state: str = "") -> Iterator[None]:
         raise io_failed(error, what, host_state) from error
 
 
-IO_CODES = {13: "not_permitted", 1: "not_permitted", 30: "read_only", 28: "no_space", 122: "no_space"}
-"""EACCES, EPERM, EROFS, ENOSPC, EDQUOT; anything else is `io_error`."""
+IO_CODES = {
+    errno.EACCES: "not_permitted",
+    errno.EPERM: "not_permitted",
+    errno.EROFS: "read_only",
+    errno.ENOSPC: "no_space",
+    errno.EDQUOT: "no_space",
+    errno.EFBIG: "no_space",
+}
+"""Anything else is `io_error`."""
 IO_NEXT = {
     "not_permitted": "set `become` for this host in inventory.yaml, or `activation: copy` in the playbook",
     "read_only": "remount it writable, or set `activation: copy` in the playbook",

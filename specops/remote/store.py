@@ -73,12 +73,13 @@ class Store:
         """Say that these are bytes from before a change: `clean` never counts them out."""
         if digest in self.backups():
             return
-        line = json.dumps({"sha256": digest, "path": path, "deploy": deploy, "at": time.time()}) + "\n"
+        line = json.dumps({"sha256": digest, "path": path, "deploy": deploy, "at": time.time()})
         fd = os.open(
             self.folder / "backups.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600
         )
         try:
-            os.write(fd, line.encode())
+            # It starts with the break too: a writer that died may have left half a line.
+            os.write(fd, f"\n{line}\n".encode())
             os.fsync(fd)
         finally:
             os.close(fd)

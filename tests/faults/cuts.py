@@ -27,6 +27,11 @@ class Cut:
     when: When
     by: By
 
+    @property
+    def alone(self) -> bool:
+        """Nobody is left to settle it: the first entry is written before there is a guardian."""
+        return self.by == "agent and guardian" or (self.what == "entry" and self.at == 1)
+
     def arm(self, fired: Path) -> None:
         """In the process that becomes controller's end, guardian and agent."""
         follow.HOLDER_CHECK_S = 0.1
@@ -72,7 +77,6 @@ class Cut:
 
     def die(self, fired: Path) -> None:
         fired.touch()
-        # The first entry is written before there is a guardian: its parent is the test.
         if self.by == "agent and guardian" and not (self.what == "entry" and self.at == 1):
             os.kill(os.getppid(), signal.SIGKILL)
         os.kill(os.getpid(), signal.SIGKILL)
@@ -90,6 +94,7 @@ def run_all(cuts: list[tuple[Cut, Box, dict[str, Json]]]) -> list[tuple[Cut, Box
         box.await_free()
         assert (box.folder / "fired").exists(), f"{cut} was never reached"
         if answer.result is None or not answer.result["ok"]:
+            assert cut.alone, f"{cut}: its guardian did not settle it"
             recovered = box.ask("recover")
             assert recovered.value["how"], cut
             box.await_free()
