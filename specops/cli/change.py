@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -99,7 +100,9 @@ def deploy(
         from specops.cli.wishes import make_wish
         from specops.engine.planner import Nothing, make_plan
 
-        wish = make_wish(at.playbook, ids=patch, folders=patches, sweep=sweep, levels=levels, prompts=prompts)
+        wish = make_wish(
+            at.need_playbook(), ids=patch, folders=patches, sweep=sweep, levels=levels, prompts=prompts
+        )
         made = make_plan(at.place, wish, at.connector)
         if isinstance(made, Nothing):
             return _unchanged(at, made)
@@ -157,7 +160,6 @@ def attach(
 
 
 def recover(
-    deploy: DeployId = None,
     host: HostName = None,
     instance: InstanceName = None,
     inventory: InventoryPath = None,
@@ -168,11 +170,7 @@ def recover(
     with reach(where(host, instance, inventory, as_json, accept_new)) as at:
         from specops.cli.follow import Follower
 
-        outcome = Follower(at).recover(deploy)
-        if outcome is None:
-            at.output.note("there is nothing to recover: every deploy of this instance has ended")
-            return 0
-        return _told(at, outcome)
+        return _told(at, Follower(at).recover())
 
 
 def abort(
@@ -186,8 +184,9 @@ def abort(
     """Stop the running deploy: it takes back what it did."""
     with reach(where(host, instance, inventory, as_json, accept_new)) as at:
         from specops.cli.follow import Follower
+        from specops.engine.deploy import abort as engine_abort
 
-        told = at.ask("abort", reason=reason)
+        told = engine_abort(at.place, at.connector, reason)
         return _told(at, Follower(at).attach(told["deploy"]))
 
 
@@ -208,17 +207,17 @@ def clean(
 def _show_and_run(at: Reach, made: Any, *, dry_run: bool, yes: bool) -> Any:
     """`made` is an engine.plan.Plan. Asks before a server is stopped."""
     from specops.cli.follow import Follower
-    from specops.engine.outcome import Planned
+    from specops.connect.withhold import WithholdingConnector
     from specops.ui.ask import confirm
 
     at.output.show("plan", made.as_json())
-    if dry_run:
-        return _told(at, Planned())
     stops = made.outage.replaces
-    if stops and not confirm(f"Stop {stops} on {at.place.host}?", assume_yes=yes):
+    if dry_run:
+        at = replace(at, connector=WithholdingConnector(at.connector))
+    elif stops and not confirm(f"Stop {stops} on {at.place.host}?", assume_yes=yes):
         at.output.note("nothing was changed")
         return DECLINED
-    return _told(at, Follower(at).run(made, why=made.kind))
+    return _told(at, Follower(at).run(made))
 
 
 def _unchanged(at: Reach, made: Any) -> Any:

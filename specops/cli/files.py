@@ -1,32 +1,32 @@
-"""Files that a host sends, written here."""
+"""A deploy's evidence on this machine: a tar that a host sent, listed or kept."""
 
 from __future__ import annotations
 
-import base64
+import io
 import os
-from collections.abc import Mapping
+import tarfile
 from pathlib import Path
 from typing import Any
 
-from specops.errors import SpecopsError
+from specops.errors import SpecopsError, UsageError
 
 Json = Any
 
 
-def write_files(bundle: Mapping[str, Json], into: str) -> list[dict[str, Json]]:
-    """Write `bundle["files"]` ({name, base64}) below `into`, 0600: a log may hold users' prompts.
+def list_bundle(data: bytes) -> list[dict[str, Json]]:
+    try:
+        with tarfile.open(fileobj=io.BytesIO(data)) as bundle:
+            files = [member for member in bundle.getmembers() if member.isfile()]
+    except (tarfile.TarError, OSError, EOFError) as error:
+        raise SpecopsError(f"the host's evidence is no tar: {error}") from error
+    return [{"name": file.name, "size": file.size} for file in files]
 
-    A name that would leave the folder is refused: it comes from another machine.
-    """
-    root = Path(into).expanduser().resolve()
-    written = []
-    for file in bundle.get("files") or ():
-        path = (root / str(file["name"])).resolve()
-        if not path.is_relative_to(root):
-            raise SpecopsError(f"the host named a file outside of {root}: {file['name']}")
+
+def keep_bundle(data: bytes, path: Path) -> None:
+    """Written 0600: a log may hold users' prompts. It is not unpacked: its names come from elsewhere."""
+    try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        data = base64.b64decode(file["base64"])
-        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as target:
-            target.write(data)
-        written.append({"name": str(path), "size": len(data)})
-    return written
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+            file.write(data)
+    except OSError as error:
+        raise UsageError(f"--into: cannot write {path}: {error.strerror}") from error

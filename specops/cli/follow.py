@@ -1,4 +1,4 @@
-"""Following a deploy that the host runs by itself: through Ctrl-C, and through a link that breaks."""
+"""Following a deploy that the host runs by itself; Ctrl-C lets go of it, a second one asks."""
 
 from __future__ import annotations
 
@@ -8,15 +8,13 @@ from collections.abc import Callable
 from typing import Any
 
 from specops.cli.reach import Reach
-from specops.engine.outcome import Outcome, StillRunning, from_closed
-from specops.errors import HostUnreachable, LinkLost
+from specops.engine import deploy as engine
+from specops.engine.outcome import Outcome, StillRunning
+from specops.engine.plan import Plan
 
 Json = Any
 SECOND_THOUGHT_S = 3.0
 """After a first Ctrl-C, how long a second one is waited for."""
-
-RECONNECT_FOR_S = 300.0
-RECONNECT_EVERY_S = 5.0
 
 
 class Follower:
@@ -27,64 +25,38 @@ class Follower:
         self._seq = 0
         self._deploy = ""
 
-    def run(self, plan: Any, *, why: str) -> Outcome:
-        """Start a plan (engine.plan.Plan) on the host and follow it."""
+    def run(self, plan: Plan) -> Outcome:
+        """Start a plan on the host and follow it; a withholding connector makes this a dry run."""
         self._deploy = plan.id
-        params = {"plan": plan.as_wire(), "blobs": plan.blobs_as_wire(), "why": why}
-        return self._need(self._to_its_end(lambda: self._call("run", params)))
+        return self._to_its_end(lambda: engine.run_plan(plan, self._at.connector, self._on_event, secrets={}))
 
     def attach(self, deploy: str | None) -> Outcome:
         """Follow a deploy that runs, or tell how it ended; the latest one where None."""
         self._deploy = deploy or ""
-        return self._need(self._to_its_end(self._follow))
+        return self._to_its_end(self._follow)
 
-    def recover(self, deploy: str | None) -> Outcome | None:
-        """End what never ended; None where there is nothing to end."""
-        params = {"instance": self._at.place.reference(), **({"deploy": deploy} if deploy else {})}
-        return self._to_its_end(lambda: self._call("recover", params))
+    def recover(self) -> Outcome:
+        return self._to_its_end(lambda: engine.recover(self._at.place, self._at.connector, self._on_event))
 
-    def _to_its_end(self, request: Callable[[], Json]) -> Outcome | None:
+    def _follow(self) -> Outcome:
+        return engine.attach(self._at.place, self._at.connector, self._on_event, self._deploy or None)
+
+    def _to_its_end(self, request: Callable[[], Outcome]) -> Outcome:
         try:
-            try:
-                value = request()
-            except LinkLost as lost:
-                value = self._reconnect(lost)
+            return request()
         except KeyboardInterrupt:
             return self._interrupted()
-        if not isinstance(value, dict) or value.get("deploy") is None:
-            return None
-        return from_closed(value["deploy"], {**value, "checks": value.get("inconclusive") or ()})
-
-    def _need(self, outcome: Outcome | None) -> Outcome:
-        return outcome or StillRunning(deploy=self._deploy, why="the host did not say how it ended")
-
-    def _call(self, verb: str, params: dict[str, Json]) -> Json:
-        return self._at.connector.call(verb, params, on_event=self._on_event)
-
-    def _follow(self) -> Json:
-        params: dict[str, Json] = {"instance": self._at.place.reference(), "from_seq": self._seq}
-        if self._deploy:
-            params["deploy"] = self._deploy
-        return self._call("follow", params)
 
     def _on_event(self, event: dict[str, Json]) -> None:
-        self._seq = max(self._seq, int(event.get("seq") or 0))
+        """Following again starts from the first event: what was shown is not shown twice."""
+        seq = int(event.get("seq") or 0)
+        if seq and seq <= self._seq:
+            return
+        self._seq = max(self._seq, seq)
         entry = event.get("entry")
         if isinstance(entry, dict) and entry.get("entry") == "opened":
             self._deploy = str(entry.get("plan_id") or self._deploy)
         self._at.output.on_event(event)
-
-    def _reconnect(self, lost: LinkLost) -> Json:
-        """The host goes on by itself; try to see it again for a while, then say so."""
-        self._at.output.note(f"{lost.message}; connecting again")
-        end = time.monotonic() + RECONNECT_FOR_S
-        while True:
-            try:
-                return self._follow()
-            except (HostUnreachable, LinkLost):
-                if time.monotonic() > end:
-                    raise lost from None
-            time.sleep(RECONNECT_EVERY_S)
 
     def _interrupted(self) -> Outcome:
         """Detach; a second Ctrl-C asks whether to roll back."""
@@ -106,5 +78,5 @@ class Follower:
                 return None
         except KeyboardInterrupt:
             return None
-        self._at.ask("abort", reason="Ctrl-C of the operator")
+        engine.abort(self._at.place, self._at.connector, "Ctrl-C of the operator")
         return self._to_its_end(self._follow)

@@ -39,7 +39,9 @@ def status(
 ) -> None:
     """The lock, what is in force, how the latest deploy stands."""
     with reach(where(host, instance, inventory, as_json, accept_new)) as at:
-        at.show("status", "status")
+        from specops.engine.status import read_status
+
+        at.output.show("status", read_status(at.place, at.connector).as_json())
 
 
 def history(

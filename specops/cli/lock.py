@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from specops.cli.options import AcceptNew, AsJson, DeployId, HostName, InstanceName, InventoryPath
-from specops.cli.reach import describe_params, reach, where
+from specops.cli.reach import reach, where
 
 app = typer.Typer(help="Who holds an instance.", no_args_is_help=True, rich_markup_mode=None)
 evidence_app = typer.Typer(
@@ -54,7 +54,11 @@ def show_evidence(
 ) -> None:
     """List the evidence of a deploy."""
     with reach(where(host, instance, inventory, as_json, accept_new)) as at:
-        at.show("evidence", "evidence", **describe_params({"deploy": deploy}))
+        from specops.cli.files import list_bundle
+        from specops.engine.read import evidence
+
+        found, data = evidence(at.place, at.connector, deploy)
+        at.output.show("evidence", {"deploy": found, "files": list_bundle(data)})
 
 
 @evidence_app.command("fetch")
@@ -63,14 +67,18 @@ def fetch_evidence(
     host: HostName = None,
     instance: InstanceName = None,
     inventory: InventoryPath = None,
-    into: Annotated[str, typer.Option("--into", help="A folder here.")] = "evidence",
+    into: Annotated[str, typer.Option("--into", help="A folder here.")] = ".",
     as_json: AsJson = False,
     accept_new: AcceptNew = False,
 ) -> None:
-    """Copy the evidence of a deploy to this machine."""
+    """Copy the evidence of a deploy to this machine, as <deploy>.tar.gz."""
     with reach(where(host, instance, inventory, as_json, accept_new)) as at:
-        from specops.cli.files import write_files
+        from pathlib import Path
 
-        bundle = at.ask("evidence", fetch=True, **describe_params({"deploy": deploy}))
-        written = write_files(bundle, into)
-        at.output.show("evidence", {"deploy": bundle.get("deploy"), "into": into, "files": written})
+        from specops.cli.files import keep_bundle, list_bundle
+        from specops.engine.read import evidence
+
+        found, data = evidence(at.place, at.connector, deploy)
+        path = Path(into).expanduser() / f"{found}.tar.gz"
+        keep_bundle(data, path)
+        at.output.show("evidence", {"deploy": found, "kept in": str(path), "files": list_bundle(data)})

@@ -61,7 +61,7 @@ def run(argv: list[str]) -> int:
     from specops.errors import SpecopsError
 
     try:
-        return _code_of(make_app()(args=argv, prog_name="specops", standalone_mode=False))
+        return code_of(make_app()(args=argv, prog_name="specops", standalone_mode=False))
     except SpecopsError as error:
         _tell(error, argv)
         return error.exit_code
@@ -80,7 +80,7 @@ def run(argv: list[str]) -> int:
         return _tell_internal(error, argv)
 
 
-def _code_of(value: Any) -> int:
+def code_of(value: Any) -> int:
     """A command returns its exit code, an outcome, or nothing."""
     if value is None:
         return 0
@@ -130,9 +130,7 @@ def _tell_internal(error: Exception, argv: list[str]) -> int:
     from specops.ui.failure import keep_traceback
 
     text = "".join(traceback.format_exception(error))
-    if os.environ.get("SPECOPS_DEBUG"):
-        sys.stderr.write(text)
-    place = keep_traceback(text, argv)
+    place = keep_traceback(text, argv, show=bool(os.environ.get("SPECOPS_DEBUG")))
     told = SpecopsError(
         f"internal error: {type(error).__name__}: {error}",
         host_state="unknown from here; `specops status` reads it",

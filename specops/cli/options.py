@@ -8,40 +8,36 @@ import typer
 
 HostName = Annotated[
     str | None,
-    typer.Option("--host", metavar="HOST", help="Name in the inventory, or [user@]address[:port]."),
+    typer.Option("--host", metavar="HOST", help="Of the inventory, or [user@]address[:port]."),
 ]
 InstanceName = Annotated[
     str | None,
-    typer.Option("--instance", metavar="NAME", help="Which SGLang server, where a host has several."),
+    typer.Option("--instance", metavar="NAME", help="Which server, where a host has several."),
 ]
 InventoryPath = Annotated[str | None, typer.Option("--inventory", metavar="FILE", help="Inventory file.")]
 PlaybookName = Annotated[
     str | None,
-    typer.Option("--playbook", metavar="NAME", help="Name or path; default: what the inventory names."),
+    typer.Option("--playbook", metavar="NAME", help="Name or path; default: the inventory's."),
 ]
 Settings = Annotated[
     list[str] | None,
-    typer.Option(
-        "--set", metavar="KEY=VALUE", help="Override a key of the playbook: key.key=value. Repeatable."
-    ),
+    typer.Option("--set", metavar="KEY=VALUE", help="Override the playbook. Repeatable."),
 ]
 Threshold = Annotated[
     str | None, typer.Option("--threshold", metavar="T", help="Speculate up to this many running requests.")
 ]
-GateKind = Annotated[
-    str | None, typer.Option("--gate", metavar="KIND", help="auto, native, batch-gate or none.")
-]
+GateKind = Annotated[str | None, typer.Option("--gate", metavar="KIND", help="auto, native, … or none.")]
 PatchIds = Annotated[
     list[str] | None,
-    typer.Option("--patch", metavar="ID", help="A patch besides the gate's own. Repeatable."),
+    typer.Option("--patch", metavar="ID", help="Besides the gate's own. Repeatable."),
 ]
 PatchFolders = Annotated[
     list[str] | None,
-    typer.Option("--patches", metavar="FOLDER", help="A folder with more patches. Repeatable."),
+    typer.Option("--patches", metavar="FOLDER", help="With more patches. Repeatable."),
 ]
 PromptsFile = Annotated[
     str | None,
-    typer.Option("--prompts", metavar="FILE", help="JSONL file of prompts, instead of the built-in ones."),
+    typer.Option("--prompts", metavar="FILE", help="JSONL of prompts; default: built in."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="JSON lines on stdout instead of text on stderr.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before a server is stopped.")]

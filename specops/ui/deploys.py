@@ -9,9 +9,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from specops.engine.outcome import cause_line, serving_line
+from specops.engine.outcome import cause_line
 from specops.engine.words import since
-from specops.ui.facts import lock_line, state_rows
+from specops.ui.facts import asked_for, lock_line
 from specops.ui.terminal import STYLES, duration, heading, pairs, write_result
 
 Json = Any
@@ -25,18 +25,19 @@ HOW_STYLES = {
 
 
 def show_status(console: Console, status: Mapping[str, Json]) -> None:
-    """{"state": …, "latest": a deploy of the history with "progress", or null}."""
-    rows = state_rows(status.get("state") or {})
-    latest = status.get("latest")
-    if latest:
-        rows.append(("latest", f"{latest.get('kind')} {latest.get('id')}: {_how(latest)}"))
-        if latest.get("cause"):
-            rows.append(("cause", cause_line(latest["cause"])))
-        progress = latest.get("progress")
-        if progress and not latest.get("how"):
-            rows.append(("progress", f"{progress.get('milestone')}, {duration(progress.get('elapsed_s'))}"))
-        if latest.get("serving"):
-            rows.append(("serving", serving_line(latest["serving"])))
+    """`status` is engine.status.Status.as_json()."""
+    unfinished, deploy = status.get("unfinished"), status.get("deploy")
+    rows = [("lock", lock_line(status.get("lock")))]
+    if unfinished:
+        phase = unfinished.get("phase")
+        rows.append(("unfinished", f"{unfinished.get('id')}, in phase {phase}: specops recover"))
+    rows.append(
+        ("in force", f"{deploy}: {asked_for(status.get('summary') or {})}" if deploy else "no deploy")
+    )
+    rows += [("drift", str(line)) for line in status.get("drift") or ()]
+    healthy = "" if status.get("healthy") else ", NOT healthy"
+    age = f", since {since(status['since'])}" if status.get("since") else ""
+    rows.append(("serving now", f"{status.get('serving')}{healthy if age else ''}{age}"))
     pairs(console, rows)
 
 
@@ -63,13 +64,7 @@ def _details(deploy: Mapping[str, Json]) -> list[tuple[str, str]]:
     if opened and closed:
         rows.append(("took", duration(closed - opened)))
     if summary:
-        patches = ", ".join(summary.get("patches") or ()) or "none"
-        rows.append(
-            (
-                "asked for",
-                f"gate {summary.get('gate')}, threshold {summary.get('threshold')}, patches {patches}",
-            )
-        )
+        rows.append(("asked for", asked_for(summary)))
     checks = deploy.get("checks") or ()
     if checks:
         rows.append(("checks", " ".join(f"{check.get('id')}:{check.get('verdict')}" for check in checks)))

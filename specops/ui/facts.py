@@ -46,7 +46,14 @@ def state_rows(state: Mapping[str, Json]) -> list[tuple[str, str]]:
     if unfinished:
         rows.append(("unfinished", f"{unfinished.get('id')} ended in phase {unfinished.get('phase')}"))
     current = state.get("current")
-    rows.append(("current", _deploy(current) if current else "no deploy of specops is in force"))
+    rows.append(
+        (
+            "current",
+            f"{current.get('id')}: {asked_for(current.get('summary') or {})}"
+            if current
+            else "no deploy of specops is in force",
+        )
+    )
     return rows
 
 
@@ -60,11 +67,14 @@ def lock_line(lock: Mapping[str, Json] | None) -> str:
     return f"{who}: deploy {lock.get('deploy')}, phase {lock.get('phase')}, {why}"
 
 
-def _deploy(current: Mapping[str, Json]) -> str:
-    summary = current.get("summary") or {}
+def asked_for(summary: Mapping[str, Json]) -> str:
+    """What a deploy wanted, in one line."""
+    gate = f"gate {summary.get('gate', 'none')}"
+    if summary.get("threshold") is not None:
+        gate += f", threshold {summary['threshold']}"
     patches = ", ".join(summary.get("patches") or ())
-    gate = f"gate {summary.get('gate')}, threshold {summary.get('threshold')}"
-    return f"{current.get('id')}: {gate}{', patches ' + patches if patches else ''}"
+    reverts = f"takes back {summary['reverts']}" if summary.get("reverts") else ""
+    return reverts or f"{gate}{', patches ' + patches if patches else ''}"
 
 
 def _install(install: Mapping[str, Json] | None) -> str:

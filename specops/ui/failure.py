@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from pathlib import Path
 
 KEEP = 20
 
 
-def keep_traceback(text: str, argv: list[str]) -> str:
+def keep_traceback(text: str, argv: list[str], *, show: bool) -> str:
     """Write it below the user's state folder and return the path; words, if even that fails."""
+    if show:
+        sys.stderr.write(text)
     base = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
     folder = base / "specops" / "failures"
     try:

@@ -12,7 +12,7 @@ from rich.text import Text
 from specops.engine.outcome import Outcome, cause_line
 from specops.errors import SpecopsError
 from specops.ui.progress import LoadProgress
-from specops.ui.terminal import clock, duration, grid, make_console, pairs, styled, write_result
+from specops.ui.terminal import clock, duration, make_console, pairs, row, styled, write_result
 
 Json = Any
 
@@ -103,11 +103,9 @@ class Human:
         self._progress.end()
 
     def _line(self, phase: str, text: str | Text, *, at: float | None = None, style: str = "") -> None:
-        host = self._host[:16]
-        table = grid(8, *([len(host)] if host else []), PHASES)
-        shown = text if isinstance(text, Text) else Text(text, style=style)
-        table.add_row(Text(clock(at), style="dim"), *([host] if host else []), Text(phase), shown)
-        self._console.print(table)
+        host = f"{self._host[:16]} " if self._host else ""
+        prefix = Text.assemble((clock(at), "dim"), f" {host}{phase:<{PHASES}} ")
+        row(self._console, prefix, text if isinstance(text, Text) else Text(text, style=style))
 
     def _on_opened(self, entry: Mapping[str, Json]) -> None:
         by = entry.get("by") or {}

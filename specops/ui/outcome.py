@@ -55,9 +55,10 @@ def show_outcome(console: Console, outcome: Outcome) -> None:
                 serving,
             )
         case RolledBack(deploy=deploy, cause=cause, serving=serving):
-            _end(console, f"rolled back ({deploy}): {cause}", "bold red", serving)
+            console.print(Text(f"rolled back ({deploy}): {cause}", style="bold red"))
             console.print("To see why:")
             command(console, f"specops evidence show {deploy}")
+            _serving(console, serving)
         case RollbackFailed(deploy=deploy, cause=cause, failures=failures, serving=serving):
             console.print(Text(f"ROLLBACK FAILED ({deploy}) after: {cause}", style="bold red"))
             for failure in failures:
@@ -66,9 +67,11 @@ def show_outcome(console: Console, outcome: Outcome) -> None:
             command(console, "specops recover")
             _serving(console, serving)
         case RefusedOnHost(deploy=deploy, cause=cause, serving=serving, next_command=line):
-            _end(console, f"refused ({deploy}), nothing was changed: {cause}", "bold yellow", serving)
+            console.print(Text(f"refused ({deploy}), nothing was changed: {cause}", style="bold yellow"))
             if line:
+                console.print("Type next:")
                 command(console, line)
+            _serving(console, serving)
         case StillRunning(deploy=deploy, why=why):
             console.print(Text(f"still running ({deploy}): {why}", style="yellow"))
             console.print("The host goes on by itself. To follow it again:")

@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from specops.ui.terminal import about, grid, heading, pairs
+from specops.ui.terminal import about, heading, pairs, row
 
 Json = Any
 DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
@@ -35,10 +35,8 @@ def show_plan(console: Console, plan: Mapping[str, Json]) -> None:
             console.print(Text(f"  {line}"), soft_wrap=True)
     if plan.get("notes"):
         heading(console, "Notes")
-        table = grid(3)
         for line in plan["notes"]:
-            table.add_row("  -", Text(str(line)))
-        console.print(table)
+            row(console, "  - ", str(line))
     _steps(console, plan.get("steps") or ())
 
 
@@ -112,9 +110,8 @@ def _load(seconds: float | None) -> str:
 
 def _steps(console: Console, steps: Any) -> None:
     heading(console, "Steps")
-    table = grid(5, 9)
     for number, step in enumerate(steps, start=1):
         undo = step.get("undo") or {}
-        mark = "  (cannot be undone)" if "irreversible" in undo else ""
-        table.add_row(f"  {number:>2}", Text(str(step["phase"]), style="dim"), Text(f"{step['name']}{mark}"))
-    console.print(table)
+        mark = " (cannot be undone)" if "irreversible" in undo else ""
+        prefix = Text.assemble(f"  {number:>2} ", (f"{step['phase']:<9}", "dim"))
+        row(console, prefix, f"{step['name']}{mark}")

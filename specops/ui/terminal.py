@@ -1,4 +1,4 @@
-"""The terminal: one rich console on stderr, and rows that wrap under their own column."""
+"""The terminal: one rich console on stderr, and lines that wrap under their own column."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import sys
 import time
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 STYLES = {
@@ -52,13 +51,15 @@ def about(seconds: float) -> str:
     return f"about {round(seconds / 60)} min"
 
 
-def grid(*widths: int) -> Table:
-    """Columns without lines: fixed widths, then one column that takes the rest and wraps in itself."""
-    table = Table.grid(padding=(0, 1), expand=True)
-    for width in widths:
-        table.add_column(width=width, no_wrap=True, overflow="ellipsis")
-    table.add_column(ratio=1, overflow="fold")
-    return table
+def row(console: Console, prefix: str | Text, body: str | Text) -> None:
+    """A line whose body wraps under itself; nothing is padded, so that a log of it stays clean."""
+    first = prefix if isinstance(prefix, Text) else Text(prefix)
+    text = body if isinstance(body, Text) else Text(body)
+    width = max(20, console.width - first.cell_len)
+    for number, line in enumerate(text.wrap(console, width) or [Text()]):
+        line.rstrip()
+        start = first if number == 0 else Text(" " * first.cell_len)
+        console.print(Text.assemble(start, line), soft_wrap=True)
 
 
 def heading(console: Console, text: str) -> None:
@@ -67,12 +68,9 @@ def heading(console: Console, text: str) -> None:
 
 def pairs(console: Console, rows: list[tuple[str, str]]) -> None:
     """Name and value, a line each; values wrap under themselves."""
-    if not rows:
-        return
-    table = grid(max(len(name) for name, _ in rows) + 2)
+    width = max((len(name) for name, _ in rows), default=0)
     for name, value in rows:
-        table.add_row(Text(f"  {name}", style="dim"), Text(value))
-    console.print(table)
+        row(console, Text(f"  {name:<{width}} ", style="dim"), value)
 
 
 def command(console: Console, line: str) -> None:
