@@ -4,6 +4,7 @@ No SGLang file is edited: modules are adjusted right after they are imported. On
 believes that it is on CUDA (so that it imports the kernels of this folder); the rest sees a CPU.
 LAB_FORWARDS=<file> counts, apart from anything inside SGLang, every model forward: a line
 `role mode batch` each, where role is target or draft.
+LAB_STALE_DRAFT=1 takes the catch-up out of a batch-gate: the control that must lose acceptance.
 """
 
 import importlib.machinery
@@ -157,3 +158,9 @@ def count_forwards(module):
         return forward(self, forward_batch, *args, **kwargs)
 
     module.ModelRunner.forward = counted
+
+
+@after("sglang.srt.speculative.batch_gate_catch_up")
+def leave_draft_stale(module):
+    if "LAB_STALE_DRAFT" in os.environ:
+        module.CatchUp.run = lambda self, batch, reqs, info: (0, 0)

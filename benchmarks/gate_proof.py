@@ -1,0 +1,355 @@
+"""Proves the batch-gate patch on real servers on the CPU: `python -m benchmarks.gate_proof [CASE ...]`.
+
+One row a case (release and worker). The judge of open and closed is not the gate: the lab's kernels write
+down every model forward of target and draft, and this file reads what happened between them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import re
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import specops
+from benchmarks.gate_load import (
+    Answer,
+    Client,
+    accept_length,
+    ask_in_waves,
+    client,
+    crossed,
+    crossing_prompts,
+    disturb_victim,
+    soak,
+)
+from specops.config.patch import load_patch
+from specops.lab import older
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULT = ROOT / "benchmarks" / "results" / "gate_proof.json"
+BAD_LINES = re.compile(
+    r"memory leak|leak detected|Traceback|ZeroDivision|Scheduler hit an exception|AssertionError"
+)
+THRESHOLD = 5
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Case:
+    release: str
+    worker: str
+    steps: int
+    topk: int
+    draft_tokens: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.release}-{self.worker}"
+
+
+CASES = tuple(
+    Case(release=release, worker=worker, steps=steps, topk=topk, draft_tokens=drafts)
+    for release in ("0.5.12.post1", "0.5.9")
+    for worker, steps, topk, drafts in (("v1", 5, 4, 16), ("v2", 3, 1, 4))
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Forwards:
+    """What the server's models did, counted outside of the gate. A step is a decode step of the target."""
+
+    closed_steps: int
+    open_steps: int
+    crossings: int
+    draft_while_closed: int
+
+
+def read_forwards(lines: Iterable[str]) -> Forwards:
+    """Attribute draft forwards to steps: those before a verification and the extension after it are its own.
+
+    A draft that decodes before a plain step, or extends after one, ran while the gate was closed. `EXTEND` of
+    the draft belongs to a prefill or a catch-up; both follow a target's EXTEND.
+    """
+    closed = opened = crossings = while_closed = pending = 0
+    last_step = last_target = ""
+    for line in lines:
+        role, mode, _ = line.split()
+        if role == "draft":
+            if mode == "DECODE":
+                pending += 1
+            elif mode.startswith("DRAFT_EXTEND"):
+                while_closed += last_target != "TARGET_VERIFY"
+            else:
+                while_closed += last_target != "EXTEND"
+            continue
+        last_target = mode
+        if mode == "EXTEND":
+            continue
+        if mode == "DECODE":
+            closed, while_closed = closed + 1, while_closed + pending
+        else:
+            opened += 1
+        crossings += bool(last_step) and mode != last_step
+        last_step, pending = mode, 0
+    return Forwards(
+        closed_steps=closed, open_steps=opened, crossings=crossings, draft_while_closed=while_closed
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Bench:
+    """Where a case runs."""
+
+    lab: older.OlderLab
+    case: Case
+    models: Path
+    work: Path
+    port: int
+
+    def serve(self, name: str, *, gated: bool, **extra: str) -> Any:
+        """A server: gated and patched, or the untouched wheel without speculation."""
+        arguments = [*older.server_arguments(self.models, self.port), "--disable-overlap-schedule"]
+        trees: list[Path] = []
+        if gated:
+            case = self.case
+            if case.worker == "v2":
+                arguments.remove("--disable-overlap-schedule")
+                extra = {**self.lab.release.v2_env, **extra}
+            arguments += older.draft_arguments(
+                self.models, steps=case.steps, topk=case.topk, draft_tokens=case.draft_tokens
+            )
+            arguments += ["--speculative-disable-batch-threshold", str(THRESHOLD)]
+            patch = load_patch(ROOT / "patches" / "batch-gate")
+            trees = [older.patched_copy(self.lab, patch, self.work / "patched")]
+        forwards = self.work / f"{name}.forwards"
+        forwards.unlink(missing_ok=True)
+        env = older.server_environment(self.lab, *trees, LAB_FORWARDS=str(forwards), **extra)
+        return older.serve(self.lab, arguments, self.port, self.work / f"{name}.log", env)
+
+
+FEATURES: dict[str, dict[str, Any]] = {
+    "penalties": {"frequency_penalty": 0.7, "presence_penalty": 0.3},
+    "stop string": {"stop": [" self"], "ignore_eos": False},
+    "grammar": {"regex": "( the| copy| code| use){10,30}", "ignore_eos": False},
+    "logprobs": {"body": {"return_logprob": True, "top_logprobs_num": 2}},
+}
+
+
+async def feature_answers(server: Client, together: bool) -> dict[str, list[Answer]]:
+    """Eight requests a feature; together they close the gate, one by one they leave it open."""
+    found: dict[str, list[Answer]] = {}
+    for name, more in FEATURES.items():
+        asked = [server.ask(f"feature {n} of this work", 40, **dict(more)) for n in range(8)]
+        found[name] = list(await asyncio.gather(*asked)) if together else [await one for one in asked]
+    return found
+
+
+def same_feature(name: str, got: list[Answer], want: list[Answer]) -> bool:
+    """Tokens, and logprobs within float32 noise. Stock speculation ends a grammar one token early."""
+    for one, other in zip(got, want, strict=True):
+        length = min(len(one.tokens), len(other.tokens)) if name == "grammar" else None
+        if one.tokens[:length] != other.tokens[:length] or abs(len(one.tokens) - len(other.tokens)) > 1:
+            return False
+        if name == "logprobs":
+            pairs = zip(one.meta["output_token_logprobs"], other.meta["output_token_logprobs"], strict=True)
+            if any(abs(mine[0] - theirs[0]) > 1e-3 for mine, theirs in pairs):
+                return False
+    return True
+
+
+async def reference(port: int) -> tuple[list[Answer], dict[str, list[Answer]]]:
+    async with client(port) as server:
+        answers = [await server.ask(text, tokens) for text, tokens in crossing_prompts()]
+        return answers, await feature_answers(server, together=True)
+
+
+async def gated(
+    bench: Bench, soak_s: float, want: tuple[list[Answer], dict[str, list[Answer]]]
+) -> dict[str, Any]:
+    longest = bench.case.steps + 1
+    async with client(bench.port) as server:
+        got = await ask_in_waves(server, crossing_prompts())
+        features = await feature_answers(server, together=True)
+        skipped = {"logprobs"} if bench.case.name == "0.5.9-v2" else set()  # stock: v2 gives none there
+        differ = [
+            name
+            for name in FEATURES
+            if name not in skipped and not same_feature(name, features[name], want[1][name])
+        ]
+        live = await live_control(server, longest)
+        victims = [await disturb_victim(server, seed, longest) for seed in (1, 2, 3)]
+        before = (await server.gate())["switches"]
+        seen = await soak(server, soak_s)
+        soak_crossings = (await server.gate())["switches"] - before
+        await asyncio.sleep(1)
+        held = await server.tokens_held()
+        again = await server.ask(*crossing_prompts()[0])
+        gate = await server.gate()
+        shown = await server.metrics()
+    counters = ("open_steps", "closed_steps", "switches")
+    return {
+        "requests": len(got) + 8 * len(FEATURES) + sum(seen.values()),
+        "failed": seen["failed"],
+        "aborted": seen["aborted"],
+        "soak_crossings": soak_crossings,
+        "outputs_equal": [one.tokens for one in got] == [one.tokens for one in want[0]]
+        and again.tokens == want[0][0].tokens,
+        "crossed_mid_request": sum(map(crossed, got)),
+        "features_differ": differ,
+        "live_control": live,
+        "victims": victims,
+        "kv_after": held,
+        "gate": {key: gate[key] for key in (*counters, "catch_ups", "catch_up_tokens", "catch_up_seconds")},
+        "metrics_agree": all(shown[f"sglang:speculative_gate_{key}_total"] == gate[key] for key in counters),
+    }
+
+
+async def live_control(server: Client, longest: int) -> bool:
+    """0 closes for one request, a large number opens for ten, nonsense is refused; each is read back."""
+    refused = not any([await server.set_threshold(value) for value in (-1, "5", 2.5, None)])
+    closed = await server.set_threshold(0)
+    one = await server.ask("always closed", 40)
+    opened = await server.set_threshold(1000)
+    await server.ask("until the hysteresis has passed", 40)
+    ten = await asyncio.gather(*[server.ask(f"always open {n}", 40) for n in range(10)])
+    wide = (await server.gate())["threshold"] == 1000
+    back = await server.set_threshold(THRESHOLD)
+    plain = accept_length(one, 1, 40, longest) == 1.0
+    return refused and closed and plain and opened and wide and back and min(map(steps_of, ten)) > 1.2
+
+
+def steps_of(answer: Answer) -> float:
+    return float(answer.meta["completion_tokens"] / answer.meta["spec_verify_ct"])
+
+
+def prove(bench: Bench, soak_s: float) -> dict[str, Any]:
+    started = time.monotonic()
+    with bench.serve("plain", gated=False):
+        want = asyncio.run(reference(bench.port))
+    with bench.serve("gated", gated=True):
+        row = asyncio.run(gated(bench, soak_s, want))
+    forwards = read_forwards((bench.work / "gated.forwards").read_text(encoding="utf-8").splitlines())
+    log = (bench.work / "gated.log").read_text(encoding="utf-8", errors="replace")
+    served = log.split("fired up and ready", 1)[-1]
+    case = bench.case
+    return {
+        "release": case.release, "worker": case.worker, "topk": case.topk, "steps": case.steps,
+        "closed_steps": forwards.closed_steps, "open_steps": forwards.open_steps,
+        "crossings": forwards.crossings, "draft_forwards_while_closed": forwards.draft_while_closed,
+        "leak_lines": len(BAD_LINES.findall(served)), "soak_s": soak_s,
+        "seconds": round(time.monotonic() - started, 1), **row,
+    }  # fmt: skip
+
+
+def problems(row: dict[str, Any]) -> list[str]:
+    """What a row says against the gate; empty is a proof."""
+    gate = row["gate"]
+    checks = {
+        "outputs differ from the server without speculation": row["outputs_equal"],
+        "too few requests crossed the gate": row["crossed_mid_request"] >= 16,
+        f"features differ: {row['features_differ']}": not row["features_differ"],
+        "live control": row["live_control"],
+        "requests failed": row["failed"] == 0,
+        "the soak crossed less than every 2 s": row["soak_crossings"] >= row["soak_s"] / 2,
+        "the draft ran while closed": row["draft_forwards_while_closed"] == 0,
+        "the gate counts other steps than ran": (gate["closed_steps"], gate["open_steps"], gate["switches"])
+        == (row["closed_steps"], row["open_steps"], row["crossings"]),
+        "the metrics differ from the gate": row["metrics_agree"],
+        "leaks or tracebacks in the log": row["leak_lines"] == 0,
+        "KV is still held": row["kv_after"] == 0,
+        "acceptance is not back": all(
+            victim["ratio"] >= 0.9 and victim["closed"] <= 1.05 and victim["same_text"]
+            for victim in row["victims"]
+        ),
+    }
+    return [text for text, holds in checks.items() if not holds]
+
+
+def make_models(lab: older.OlderLab, folder: Path) -> Path:
+    if not (folder / "draft" / "model.safetensors").is_file():
+        pair = ROOT / "specops" / "lab" / "pair.py"
+        subprocess.run([str(lab.python), str(pair), str(folder)], check=True, capture_output=True)
+    return folder
+
+
+def versions(lab: older.OlderLab) -> dict[str, str]:
+    ask = "import torch, importlib.metadata as m; print(torch.__version__, m.version('transformers'))"
+    torch, transformers = subprocess.run(
+        [str(lab.python), "-c", ask], check=True, capture_output=True, text=True
+    ).stdout.split()
+    return {"torch": torch, "transformers": transformers}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("cases", nargs="*", metavar="CASE", help=", ".join(case.name for case in CASES))
+    parser.add_argument("--soak", type=float, default=600, metavar="SECONDS")
+    parser.add_argument("--home", type=Path, default=Path.home() / ".cache" / "specops" / "older-labs")
+    parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "specops-gate-proof")
+    parser.add_argument("--port", type=int, default=31590)
+    options = parser.parse_args()
+    chosen = [case for case in CASES if not options.cases or case.name in options.cases]
+    rows, found, used = [], 0, {"specops": specops.__version__}
+    for case in chosen:
+        lab = older.prepare(case.release, options.home)
+        work = options.work / case.name
+        work.mkdir(parents=True, exist_ok=True)
+        bench = Bench(
+            lab=lab, case=case, models=make_models(lab, options.work / "models"), work=work, port=options.port
+        )
+        row = prove(bench, options.soak)
+        rows.append(row)
+        used |= {f"{case.release} {name}": version for name, version in versions(lab).items()}
+        wrong = problems(row)
+        found += bool(wrong)
+        print(case.name, "proved" if not wrong else f"NOT proved: {'; '.join(wrong)}", flush=True)
+        print(json.dumps(row), flush=True)
+    if len(chosen) == len(CASES):
+        write_result(rows, used, options.soak)
+    return 1 if found else 0
+
+
+def write_result(rows: list[dict[str, Any]], used: dict[str, str], soak_s: float) -> None:
+    RESULT.parent.mkdir(parents=True, exist_ok=True)
+    result = {
+        "name": "gate_proof",
+        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+        "command": f"make gate-proof (soak {soak_s:.0f} s a case)",
+        "machine": {"cpus": os.cpu_count(), "gpu": "none"},
+        "versions": used,
+        "rows": rows,
+        "summary": summary(rows),
+    }
+    RESULT.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+
+
+def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    total = (
+        "closed_steps",
+        "open_steps",
+        "crossings",
+        "draft_forwards_while_closed",
+        "requests",
+        "failed",
+        "leak_lines",
+    )
+    return {
+        "cases": len(rows),
+        "proved": sum(not problems(row) for row in rows),
+        **{key: sum(row[key] for row in rows) for key in total},
+        "outputs_equal": all(row["outputs_equal"] for row in rows),
+        "worst_reentry_ratio": min(victim["ratio"] for row in rows for victim in row["victims"]),
+    }
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
