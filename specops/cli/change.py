@@ -169,8 +169,13 @@ def recover(
     """End a deploy that never ended, by its own journal."""
     with reach(where(host, instance, inventory, as_json, accept_new)) as at:
         from specops.cli.follow import Follower
+        from specops.engine.outcome import Unchanged
 
-        return _told(at, Follower(at).recover())
+        outcome = Follower(at).recover()
+        if isinstance(outcome, Unchanged):
+            at.output.note(outcome.serving)
+            return 0
+        return _told(at, outcome)
 
 
 def abort(

@@ -94,7 +94,20 @@ def code_of(value: Any) -> int:
 def _tell(error: Any, argv: list[str]) -> None:
     from specops.ui.output import make_output
 
+    error.next_command = with_host(error.next_command, argv)
     make_output(as_json="--json" in argv).error(error)
+
+
+def with_host(command: str, argv: list[str]) -> str:
+    """A command that the host proposed, for the host that was asked: it does not know its name here."""
+    if not command.startswith("specops ") or "--host" in command or ";" in command:
+        return command
+    for word, value in zip(argv, [*argv[1:], ""], strict=True):
+        if word == "--host" and value:
+            return f"{command} --host {value}"
+        if word.startswith("--host="):
+            return f"{command} {word}"
+    return command
 
 
 def _note(message: str, argv: list[str]) -> None:

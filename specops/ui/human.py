@@ -45,7 +45,7 @@ PHASES = 8
 class Human:
     def __init__(self, console: Console | None = None, *, host: str = "") -> None:
         self._console = console or make_console()
-        self._progress = LoadProgress(self._console, lambda text: self._line("ready", text))
+        self._progress = LoadProgress(self._console, self._line)
         self._steps: dict[int, tuple[str, str, float | None]] = {}
         self._checks: dict[str, Mapping[str, Json]] = {}
         self._host = host
@@ -91,7 +91,7 @@ class Human:
         self._progress.end()
         if self._checks:
             show_checks(self._console, self._checks.values())
-        show_outcome(self._console, outcome)
+        show_outcome(self._console, outcome, self._host)
 
     def error(self, error: SpecopsError) -> None:
         from specops.ui.outcome import show_error

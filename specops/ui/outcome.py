@@ -39,7 +39,8 @@ def how(outcome: Outcome) -> str:
             return "still running"
 
 
-def show_outcome(console: Console, outcome: Outcome) -> None:
+def show_outcome(console: Console, outcome: Outcome, host: str) -> None:
+    at = f" --host {host}" if host else ""
     match outcome:
         case Unchanged(serving=serving):
             _end(console, "unchanged: everything is already as asked", "green", serving)
@@ -57,14 +58,14 @@ def show_outcome(console: Console, outcome: Outcome) -> None:
         case RolledBack(deploy=deploy, cause=cause, serving=serving):
             console.print(Text(f"rolled back ({deploy}): {cause}", style="bold red"))
             console.print("To see why:")
-            command(console, f"specops evidence show {deploy}")
+            command(console, f"specops evidence show {deploy}{at}")
             _serving(console, serving)
         case RollbackFailed(deploy=deploy, cause=cause, failures=failures, serving=serving):
             console.print(Text(f"ROLLBACK FAILED ({deploy}) after: {cause}", style="bold red"))
             for failure in failures:
                 console.print(Text(f"  not taken back: {failure}", style="red"))
             console.print("Type next:")
-            command(console, "specops recover")
+            command(console, f"specops recover{at}")
             _serving(console, serving)
         case RefusedOnHost(deploy=deploy, cause=cause, serving=serving, next_command=line):
             console.print(Text(f"refused ({deploy}), nothing was changed: {cause}", style="bold yellow"))
@@ -75,7 +76,7 @@ def show_outcome(console: Console, outcome: Outcome) -> None:
         case StillRunning(deploy=deploy, why=why):
             console.print(Text(f"still running ({deploy}): {why}", style="yellow"))
             console.print("The host goes on by itself. To follow it again:")
-            command(console, f"specops attach {deploy}")
+            command(console, f"specops attach {deploy}{at}")
 
 
 def show_error(console: Console, error: SpecopsError) -> None:

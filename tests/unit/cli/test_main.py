@@ -132,3 +132,17 @@ def test_patches_are_listed_and_shown(capsys: pytest.CaptureFixture[str]) -> Non
     assert "@@" in capsys.readouterr().err
     assert run("patch", "show", "batch-gat") == 10
     assert "batch-gate" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("command", "argv", "said"),
+    [
+        ("specops recover", ["deploy", "--host", "lab"], "specops recover --host lab"),
+        ("specops recover", ["deploy", "--host=lab"], "specops recover --host=lab"),
+        ("specops recover --host x", ["deploy", "--host", "lab"], "specops recover --host x"),
+        ("specops recover", ["deploy"], "specops recover"),
+        ("ssh-add key", ["deploy", "--host", "lab"], "ssh-add key"),
+    ],
+)
+def test_the_next_command_is_for_the_same_host(command: str, argv: list[str], said: str) -> None:
+    assert main.with_host(command, argv) == said

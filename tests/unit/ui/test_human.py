@@ -83,9 +83,9 @@ def test_a_launch_command_can_be_pasted() -> None:
         (Deployed(deploy="3f9a", serving="pid 1", inconclusive=("S6",)), "without a verdict of S6"),
         (
             RollbackFailed(deploy="3f9a", cause="S3", failures=("launch: no",), serving="nothing"),
-            "specops recover",
+            "specops recover --host lab",
         ),
-        (StillRunning(deploy="3f9a", why="detached"), "specops attach 3f9a"),
+        (StillRunning(deploy="3f9a", why="detached"), "specops attach 3f9a --host lab"),
     ],
 )
 def test_every_ending_says_what_is_true_and_what_to_type(outcome: Outcome, part: str) -> None:
