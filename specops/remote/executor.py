@@ -14,6 +14,9 @@ from .deploy import Deploy
 
 Json = Any
 EVIDENCE_S = 15.0
+BOUNDARY = frozenset({"S1", "S2", "S3"})
+"""The checks without which nothing is known of the gate."""
+ROLL_BACK = "roll_back"
 
 
 def execute(deploy: Deploy, aborted: Callable[[], str]) -> None:
@@ -58,11 +61,23 @@ def _judge(facts: dict[str, Json], args: dict[str, Json]) -> None:
     verdict = facts.get("verdict")
     if verdict in ("fail", "error"):
         raise OpFailed("check_failed", str(facts.get("summary") or "a check failed"), detail=facts)
-    policy = facts.get("on_inconclusive") or args.get("on_inconclusive") or "keep"
-    if verdict == "inconclusive" and policy == "rollback":
+    if verdict == "inconclusive" and _rolls_back(facts, args.get("on_inconclusive") or "keep"):
         raise OpFailed(
             "inconclusive", str(facts.get("summary") or "a check stayed without a verdict"), detail=facts
         )
+
+
+def _rolls_back(facts: dict[str, Json], policy: Json) -> bool:
+    """`policy` is `roll_back` or `keep`, or one of them for the boundary's checks and one for the others."""
+    if not isinstance(policy, dict):
+        return bool(policy == ROLL_BACK)
+    checks = facts.get("checks") or []
+    ids = {str(check.get("id")) for check in checks if check.get("verdict") == "inconclusive"}
+    # Without a word on which check it was, it may have been one that matters.
+    boundary = bool(ids & BOUNDARY) or not ids
+    return (boundary and policy.get("boundary") == ROLL_BACK) or (
+        bool(ids - BOUNDARY) and policy.get("others") == ROLL_BACK
+    )
 
 
 def describe_cause(error: OpFailed, index: int, step: dict[str, Json]) -> dict[str, Json]:

@@ -59,8 +59,9 @@ def refuse_until(ctx: Context, args: dict[str, Json]) -> dict[str, Json]:
 
 
 def judge(ctx: Context, args: dict[str, Json]) -> dict[str, Json]:
-    ctx.record({"entry": "check", "id": "S4", "verdict": args["verdict"], "summary": args.get("summary", "")})
-    return {"verdict": args["verdict"], "summary": args.get("summary", "")}
+    ctx.record({"entry": "check", "id": args.get("id", "S4"), "verdict": args["verdict"], "summary": ""})
+    checks = [{"id": args.get("id", "S4"), "verdict": args["verdict"]}]
+    return {"verdict": args["verdict"], "summary": args.get("summary", ""), "checks": checks}
 
 
 def add() -> None:

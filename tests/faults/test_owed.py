@@ -88,13 +88,14 @@ def test_the_old_server_is_not_started_on_files_that_could_not_be_put_back(box: 
 
 
 def test_kept_without_a_verdict_or_taken_back_by_policy(box: Box) -> None:
-    smoke = step("smoke", "smoke", "files.judge", {"verdict": "inconclusive"})
+    policy = {"boundary": "roll_back", "others": "keep"}
+    smoke = step("smoke", "smoke", "files.judge", {"verdict": "inconclusive", "on_inconclusive": policy})
     value = box.run(box.plan([*box.steps(), smoke]), ops.add).value
     assert (value["how"], value["inconclusive"]) == ("inconclusive", ["S4"])
     assert box.is_new()
     assert box.ask("status").value["state"]["current"]["id"] == "d1"
 
-    smoke["do"]["args"]["on_inconclusive"] = "rollback"
+    smoke["do"]["args"]["id"] = "S2"
     back = box.plan([*box.steps(back=True), smoke], id="d2")
     value = box.run(back, ops.add).value
     assert (value["how"], value["cause"]["id"]) == ("rolled back", "inconclusive")
