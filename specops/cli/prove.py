@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,13 +18,21 @@ from specops.cli.options import (
     Settings,
     Threshold,
 )
-from specops.cli.reach import Reach, list_overrides, reach_with_playbook, where
+from specops.cli.reach import Reach, list_overrides, reach_with_playbook, speaking, where
 
-FAILED = 16
-INCONCLUSIVE = 15
-CODES = {"pass": 0, "fail": FAILED, "error": FAILED, "inconclusive": INCONCLUSIVE}
-Url = Annotated[str | None, typer.Option("--url", help="Any running server, without SSH.")]
+if TYPE_CHECKING:
+    from specops.ui.output import Output
+
+CODES = {"pass": 0, "inconclusive": 15, "fail": 16, "error": 16}
+Url = Annotated[str | None, typer.Option("--url", metavar="URL", help="Any running server, without SSH.")]
+ApiKey = Annotated[
+    str | None,
+    typer.Option("--api-key-env", metavar="NAME", help="With --url: the variable that holds its key."),
+]
 Shared = Annotated[bool, typer.Option("--shared", help="Go on although others use the server.")]
+Levels = Annotated[
+    str | None, typer.Option("--levels", metavar="N,N", help="Concurrent requests, such as 1,2,5,10.")
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -41,13 +49,51 @@ def smoke(
     threshold: Threshold = None,
     gate: GateKind = None,
     url: Url = None,
+    api_key_env: ApiKey = None,
     shared: Shared = False,
     prompts: PromptsFile = None,
     as_json: AsJson = False,
     accept_new: AcceptNew = False,
-) -> Any:
+) -> int:
     """Prove both sides of the threshold on a running server."""
-    return 0
+    overrides = list_overrides(settings, threshold=threshold, gate=gate)
+    if url is not None:
+        if host is not None:
+            raise typer.BadParameter("--url and --host exclude each other")
+        return _smoke_url(url, playbook, overrides, api_key_env, shared, prompts, as_json)
+    asked = where(host, instance, inventory, as_json, accept_new)
+    with reach_with_playbook(asked, playbook, overrides) as at:
+        from specops.cli.proof import describe_running
+        from specops.facts.host import read_host_facts
+
+        facts = read_host_facts(at.connector, at.place.question())
+        book = at.need_playbook()
+        spec = describe_running(facts, at.place, book, threshold=threshold, shared=shared, prompts=prompts)
+        return _tell(at.output, at.ask("smoke", **spec))
+
+
+def _smoke_url(
+    url: str,
+    playbook: str | None,
+    overrides: Any,
+    api_key_env: str | None,
+    shared: bool,
+    prompts: str | None,
+    as_json: bool,
+) -> int:
+    with speaking(as_json) as output:
+        from specops.cli.proof import describe_url
+        from specops.config.playbook import load_playbook
+        from specops.connect.child import run_child
+
+        book = load_playbook(playbook or "eagle3-gated", overrides, {})
+        spec = describe_url(url, book, shared=shared, prompts=prompts, api_key_env=api_key_env)
+        return _tell(output, run_child("child-smoke", spec, output.on_event))
+
+
+def _tell(output: Output, result: Any) -> int:
+    output.show("smoke", result)
+    return CODES.get(str(result.get("verdict")), CODES["error"])
 
 
 def sweep(
@@ -56,16 +102,40 @@ def sweep(
     inventory: InventoryPath = None,
     playbook: PlaybookName = None,
     settings: Settings = None,
-    levels: Annotated[str | None, typer.Option("--levels", help="Concurrent requests: 1,2,5,10.")] = None,
+    threshold: Threshold = None,
+    levels: Levels = None,
     prompts: PromptsFile = None,
     as_json: AsJson = False,
     accept_new: AcceptNew = False,
-) -> Any:
-    """Measure throughput and latency level by level."""
+) -> int:
+    """Smoke first; then throughput and latency level by level."""
     asked = where(host, instance, inventory, as_json, accept_new)
-    with reach_with_playbook(asked, playbook, list_overrides(settings)) as at:
-        return run_sweep(at, levels=levels, prompts=prompts)
+    overrides = list_overrides(settings, threshold=threshold)
+    with reach_with_playbook(asked, playbook, overrides) as at:
+        from specops.cli.proof import describe_running
+        from specops.facts.host import read_host_facts
+
+        facts = read_host_facts(at.connector, at.place.question())
+        spec = describe_running(
+            facts, at.place, at.need_playbook(), threshold=threshold, shared=False, prompts=prompts
+        )
+        code = _tell(at.output, at.ask("smoke", **spec))
+        return code or run_sweep(at, spec, levels=levels)
 
 
-def run_sweep(at: Reach, *, levels: str | None, prompts: str | None) -> int:
+def run_sweep(at: Reach, spec: dict[str, Any], *, levels: str | None) -> int:
+    """Each level's line goes to stdout as it ends; the whole is kept as JSON beside the journals here."""
+    from specops.cli.proof import pick_levels
+    from specops.cli.wishes import parse_levels
+    from specops.ui.keep import keep_result
+
+    book = at.need_playbook()
+    params = {
+        **spec,
+        "levels": pick_levels(parse_levels(levels), book),
+        "requests": book.sweep.requests,
+        "max_tokens": book.sweep.max_tokens,
+    }
+    result = at.ask("sweep", **params)
+    at.output.show("sweep", {"kept in": keep_result("sweep", at.place.host, result), **result})
     return 0

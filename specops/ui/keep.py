@@ -1,0 +1,28 @@
+"""Results that outlive a command: JSON below the user's data folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from specops.errors import SpecopsError
+
+Json = Any
+
+
+def keep_result(kind: str, host: str, result: Json) -> str:
+    """Write it as `<kind>-<host>-<time>.json` and return the path."""
+    base = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
+    plain = "".join(letter if letter.isalnum() or letter in "-_." else "_" for letter in host)
+    path = (
+        base / "specops" / "results" / f"{kind}-{plain}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}.json"
+    )
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.write_text(json.dumps(result, ensure_ascii=False, indent=1), encoding="utf-8")
+    except OSError as error:
+        raise SpecopsError(f"the result cannot be kept in {path}: {error.strerror}") from error
+    return str(path)
