@@ -107,7 +107,7 @@ class ServerWatch:
         return None
 
     def _find_workers(self) -> None:
-        for pid in children_of(self.pid):
+        for pid in procs.children_of(self.pid):
             process = procs.read_process(pid)
             if process is None or not process.living or process.key in self._workers:
                 continue
@@ -159,19 +159,6 @@ def exit_words(pid: int) -> str:
     if status is None:
         return ""
     return f" by signal {-status}" if status < 0 else f" with exit code {status}"
-
-
-def children_of(pid: int) -> set[int]:
-    """All descendants, by the kernel's own lists: cheap enough to ask five times a second."""
-    found: set[int] = set()
-    queue = [pid]
-    while queue:
-        parent = queue.pop()
-        for child in procs.read_children(parent):
-            if child not in found:
-                found.add(child)
-                queue.append(child)
-    return found
 
 
 def _rank_in(title: str) -> str | None:

@@ -1,0 +1,175 @@
+"""What is true on this host, in one pass and without changing anything."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import re
+import socket
+import time
+from pathlib import Path
+from typing import Any
+
+from . import gpus, members, models, procs, redact, state, store, supervisor
+from .api import api_of
+from .context import OpFailed
+
+Json = Any
+
+
+def read_facts(params: dict[str, Json]) -> dict[str, Json]:
+    """ARCHITECTURE, Facts. `params`: {instance, files: [relpath], paths: [path], models: [path]}."""
+    from .history import state_facts
+
+    instance = params.get("instance") or params
+    port = int(instance["port"])
+    scan = procs.scan_processes()
+    server = read_server(scan, port)
+    return {
+        "platform": read_platform(scan, server),
+        "install": read_install(str(instance["python"]), params.get("files") or (), instance.get("root")),
+        "paths": {
+            str(path): store.digest_file(os.path.expanduser(str(path))) for path in params.get("paths") or ()
+        },
+        "models": {str(path): models.read_model(str(path)) for path in params.get("models") or ()},
+        "gpus": gpus.read_gpus(),
+        "server": server,
+        "port": read_port(scan, port, server),
+        "orphans": find_orphans(scan, server),
+        "state": state_facts(params),
+    }
+
+
+def read_platform(scan: dict[int, procs.Process], server: Json) -> dict[str, Json]:
+    memory = _read_pairs("/proc/meminfo")
+    boss = (server or {}).get("supervisor") or {}
+    return {
+        "machine_id": state.machine_id(),
+        "boot_id": state.boot_id(),
+        "hostname": socket.gethostname(),
+        "user": state.user_name(os.geteuid()),
+        "uid": os.geteuid(),
+        "home": os.path.expanduser("~"),
+        "python": platform.python_version(),
+        "kernel": platform.release(),
+        "cores": len(os.sched_getaffinity(0)),
+        "mem_total": _kilobytes(memory.get("MemTotal")),
+        "mem_available": _kilobytes(memory.get("MemAvailable")),
+        # a container matters where the server lives and dies with it
+        "container": (boss.get("name") or boss.get("how")) if boss.get("kind") == "container" else None,
+        "now": time.time(),
+    }
+
+
+def _read_pairs(path: str) -> dict[str, str]:
+    try:
+        lines = Path(path).read_text().splitlines()
+    except OSError:
+        return {}
+    return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+
+
+def _kilobytes(text: str | None) -> int:
+    return int(text.split()[0]) * 1024 if text else 0
+
+
+def read_install(python: str, files: Json, root: Json = None) -> Json:
+    """None where the interpreter has no sglang. Nothing of it is imported."""
+    path = os.path.expanduser(python)
+    try:
+        folder = Path(os.path.realpath(os.path.expanduser(str(root)))) if root else state.find_root(path)
+    except OpFailed:
+        return None
+    if not (folder / "__init__.py").exists():
+        return None
+    hashes = {str(name): store.digest_file(folder / str(name)) for name in files}
+    parents = {folder, *((folder / str(name)).parent for name in files)}
+    return {
+        "python": path,
+        "root": str(folder),
+        "version": read_version(folder) or "unknown",
+        "torch": _metadata_version(folder.parent, "torch"),
+        "writable": all(os.access(parent, os.W_OK) for parent in parents if parent.exists()),
+        "files": hashes,
+    }
+
+
+def read_version(root: Path) -> str | None:
+    """From the package's own version file (what the running code says), else the installer's metadata."""
+    for name in ("_version.py", "version.py"):
+        with contextlib.suppress(OSError):
+            text = (root / name).read_text(errors="replace")
+            found = re.search(
+                r"^(?:__version__ = )?(?:version = )?(?:__version__ = )?['\"]([0-9][\w.+]*)['\"]", text, re.M
+            )
+            if found:
+                return found.group(1)
+    return _metadata_version(root.parent, "sglang")
+
+
+def _metadata_version(site: Path, name: str) -> str | None:
+    """By the folder's name: reading thousands of entries through importlib.metadata costs more."""
+    for found in sorted(site.glob(f"{name}-*.dist-info")):
+        return found.name[len(name) + 1 : -len(".dist-info")]
+    return None
+
+
+def read_server(scan: dict[int, procs.Process], port: int) -> Json:
+    """The SGLang server that listens on `port`; None where nobody does, or somebody else."""
+    holders = procs.port_holders(scan, port)
+    launchers = {members.find_launcher(scan, pid) for pid in holders}
+    found = sorted(pid for pid in launchers if members.is_sglang(procs.read_argv(pid)))
+    if not found:
+        return None
+    pid = found[0]
+    process, argv, environ = scan[pid], procs.read_argv(pid), procs.read_environ(pid) or {}
+    cookie = environ.get(procs.COOKIE)
+    mine = members.find_members(scan, pid=pid, start_ticks=process.start_ticks, cookie=cookie)
+    api = api_of(port, argv)
+    healthy = api.is_healthy()
+    return {
+        "pid": pid,
+        "start_ticks": process.start_ticks,
+        "pgid": process.pgid,
+        "uid": process.uid,
+        "argv": redact.redact_argv(argv),
+        "cwd": procs.read_link(pid, "cwd") or "",
+        "env": redact.redact_env(environ),
+        "members": sorted(mine),
+        "supervisor": supervisor.find_supervisor(scan, pid),
+        "healthy": healthy,
+        "reported": api.get_info() if healthy else {},
+        "cookie": cookie,
+        "since": procs.start_time(process),
+    }
+
+
+def read_port(scan: dict[int, procs.Process], port: int, server: Json) -> dict[str, Json]:
+    if server is not None:
+        return {"free": False, "holder": None}
+    free = procs.port_is_free(port)
+    holder: Json = None
+    if not free:
+        holder = {"pid": None, "user": "?", "argv": []}
+        for listener in procs.read_listeners(port)[:1]:
+            holder["user"] = state.user_name(listener.uid)
+        for pid in sorted(procs.port_holders(scan, port))[:1]:
+            holder = {
+                "pid": pid,
+                "user": state.user_name(scan[pid].uid),
+                "argv": redact.redact_argv(procs.read_argv(pid)),
+            }
+    return {"free": free, "holder": holder}
+
+
+def find_orphans(scan: dict[int, procs.Process], server: Json) -> list[dict[str, Json]]:
+    """SGLang's workers whose launcher is gone: they hold GPUs and ports that nobody serves from."""
+    mine = set((server or {}).get("members") or ())
+    found = []
+    for pid, process in scan.items():
+        argv = procs.read_argv(pid)[:1]
+        if process.ppid != 1 or pid in mine or not argv or not argv[0].startswith("sglang::"):
+            continue
+        found.append({"pid": pid, "user": state.user_name(process.uid), "argv": argv})
+    return found

@@ -1,0 +1,67 @@
+"""GPUs as nvidia-smi shows them. A machine without it has none, which is a fact and not an error."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from typing import Any
+
+Json = Any
+QUERY_S = 10.0
+MIB = 1024 * 1024
+
+
+def find_smi() -> str | None:
+    path = shutil.which("nvidia-smi", path="/usr/bin:/usr/local/bin:/usr/local/nvidia/bin:/usr/sbin:/bin")
+    return path or shutil.which("nvidia-smi")
+
+
+def query(*words: str) -> list[list[str]] | None:
+    """Rows of a CSV query; None where there is no nvidia-smi or it fails."""
+    smi = find_smi()
+    if smi is None:
+        return None
+    try:
+        done = subprocess.run(
+            [smi, *words, "--format=csv,noheader,nounits"],
+            capture_output=True,
+            text=True,
+            timeout=QUERY_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    if done.returncode != 0:
+        return None
+    return [[cell.strip() for cell in line.split(",")] for line in done.stdout.splitlines() if line.strip()]
+
+
+def read_gpus() -> Json:
+    """`"none"` or `[{index, name, uuid, mem_total, mem_free}]`, memory in bytes."""
+    rows = query("--query-gpu=index,name,uuid,memory.total,memory.free")
+    if not rows:
+        return "none"
+    return [
+        {
+            "index": int(row[0]),
+            "name": row[1],
+            "uuid": row[2],
+            "mem_total": _bytes(row[3]),
+            "mem_free": _bytes(row[4]),
+        }
+        for row in rows
+        if len(row) == 5 and row[0].isdigit()
+    ]
+
+
+def _bytes(mib: str) -> int:
+    return int(float(mib)) * MIB if mib.replace(".", "", 1).isdigit() else 0
+
+
+def read_users() -> dict[int, int]:
+    """Processes that hold GPU memory -> bytes, over all GPUs; empty without GPUs."""
+    users: dict[int, int] = {}
+    for row in query("--query-compute-apps=pid,used_memory") or ():
+        if len(row) == 2 and row[0].isdigit():
+            users[int(row[0])] = users.get(int(row[0]), 0) + _bytes(row[1])
+    return users
