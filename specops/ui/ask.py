@@ -18,7 +18,7 @@ def confirm(question: str, *, assume_yes: bool) -> bool:
         return True
     if not somebody_is_there():
         raise UsageError(
-            f"{question} Nobody is here to answer: stdin is not a terminal",
+            f'nobody is here to answer "{question}": stdin is not a terminal',
             host_state="nothing was changed",
             next_command="repeat with --yes",
         )

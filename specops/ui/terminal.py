@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 
@@ -52,14 +53,27 @@ def about(seconds: float) -> str:
 
 
 def row(console: Console, prefix: str | Text, body: str | Text) -> None:
-    """A line whose body wraps under itself; nothing is padded, so that a log of it stays clean."""
+    """A line whose body wraps under itself. Nothing is padded, and no word is broken: a path stays one."""
     first = prefix if isinstance(prefix, Text) else Text(prefix)
     text = body if isinstance(body, Text) else Text(body)
     width = max(20, console.width - first.cell_len)
-    for number, line in enumerate(text.wrap(console, width) or [Text()]):
+    for number, line in enumerate(text.divide(breaks(text.plain, width))):
         line.rstrip()
         start = first if number == 0 else Text(" " * first.cell_len)
         console.print(Text.assemble(start, line), soft_wrap=True)
+
+
+def breaks(text: str, width: int) -> list[int]:
+    """Where to break `text` into lines of at most `width`: at its own line ends and before words."""
+    places, start = [], 0
+    for match in re.finditer(r"\n|[^\s]+", text):
+        if match[0] == "\n":
+            places.append(match.end())
+            start = match.end()
+        elif match.end() - start > width and match.start() > start:
+            places.append(match.start())
+            start = match.start()
+    return places
 
 
 def heading(console: Console, text: str) -> None:

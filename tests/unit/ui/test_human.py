@@ -11,6 +11,7 @@ from specops.engine.outcome import Deployed, Outcome, RollbackFailed, RolledBack
 from specops.errors import Refused
 from specops.ui.human import Human
 from specops.ui.plan import launch_lines
+from specops.ui.terminal import breaks
 from tests.unit.ui.story import PLAN, events
 
 ROLLED_BACK = RolledBack(deploy="3f9a", cause="S3 failed", serving="the old server (pid 5151) on port 30000")
@@ -92,6 +93,21 @@ def test_every_ending_says_what_is_true_and_what_to_type(outcome: Outcome, part:
     human, text = shown()
     human.outcome(outcome)
     assert part in text.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("one two three", ["one two ", "three"]),
+        ("one\ntwo", ["one\n", "two"]),
+        ("see /a/very/long/path here", ["see ", "/a/very/long/path ", "here"]),
+        ("/a/very/long/path", ["/a/very/long/path"]),
+        ("", [""]),
+    ],
+)
+def test_lines_break_between_words_and_never_within_one(text: str, lines: list[str]) -> None:
+    ends = [*breaks(text, 8), len(text)]
+    assert [text[start:end] for start, end in zip([0, *ends], ends, strict=False)] == lines
 
 
 def test_an_error_has_its_three_parts_and_a_diff() -> None:
