@@ -56,5 +56,7 @@ def specops(*words: str, env: dict[str, str] | None = None, deadline_s: float = 
     except subprocess.TimeoutExpired:
         process.kill()
         out, err = process.communicate()
-        raise AssertionError(f"specops {' '.join(words)} did not end in {deadline_s} s\n{out}\n{err}") from None
+        raise AssertionError(
+            f"specops {' '.join(words)} did not end in {deadline_s} s\n{out}\n{err}"
+        ) from None
     return Ran(code=process.returncode, out=out, err=err)

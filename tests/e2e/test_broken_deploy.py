@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 
 from specops.lab.lab import LabState
 from tests.e2e.command import specops
 from tests.e2e.server import is_speculating, one_token, owner_of_port
+from tests.e2e.trees import digest_tree
 
 BROKEN = "demo-dies-above-threshold"
-
-
-def digest_tree(root: Path) -> dict[str, str]:
-    return {
-        str(path.relative_to(root)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted(root.rglob("*"))
-        if path.is_file() and "__pycache__" not in path.parts
-    }
 
 
 def test_broken_patch_is_caught_above_the_threshold_and_rolled_back(lab: LabState) -> None:
