@@ -95,7 +95,8 @@ def show_lock(console: Console, value: Mapping[str, Json]) -> None:
 
 def show_evidence(console: Console, evidence: Mapping[str, Json]) -> None:
     heading(console, f"Evidence of {evidence.get('deploy', 'the deploy')}")
-    pairs(console, [(str(n), str(v)) for n, v in evidence.items() if not isinstance(v, dict | list)])
+    said = [(str(name), str(value)) for name, value in evidence.items() if isinstance(value, str)]
+    pairs(console, [pair for pair in said if pair[0] != "deploy"])
     files = evidence.get("files") or ()
     if not files:
         return

@@ -38,6 +38,9 @@ NOUNS = {
 SLOW = frozenset({"rehearse", "stop", "launch", "ready", "smoke"})
 """Phases whose steps are announced when they start; the others are told when they are done."""
 
+INSTANT_S = 0.1
+"""A step faster than this is not worth a figure."""
+
 PHASES = 8
 """Width of the column with the phase."""
 
@@ -60,11 +63,11 @@ class Human:
             case "progress":
                 self._progress.update(event)
             case "check_started" if self._console.is_terminal:
-                self._line("smoke", f"{event.get('id')} {event.get('title', '')} …")
+                self._line("smoke", f"{event.get('id')} {event.get('title', '')} …", event.get("at"))
             case "check":
                 self._on_check(event)
             case "note":
-                self._line("note", str(event.get("message", "")))
+                self._line("note", str(event.get("message", "")), event.get("at"))
             case "level":
                 self._progress.end()
                 write_result(str(event.get("line", "")))
@@ -102,7 +105,7 @@ class Human:
     def close(self) -> None:
         self._progress.end()
 
-    def _line(self, phase: str, text: str | Text, *, at: float | None = None, style: str = "") -> None:
+    def _line(self, phase: str, text: str | Text, at: float | None = None, *, style: str = "") -> None:
         host = f"{self._host[:16]} " if self._host else ""
         prefix = Text.assemble((clock(at), "dim"), f" {host}{phase:<{PHASES}} ")
         row(self._console, prefix, text if isinstance(text, Text) else Text(text, style=style))
@@ -123,7 +126,8 @@ class Human:
         self._progress.end()
         phase, name, began = self._steps.get(int(entry["index"]), ("", f"step {entry['index']}", None))
         at = entry.get("at")
-        took = f" ({duration(at - began)})" if at is not None and began is not None else ""
+        seconds = at - began if at is not None and began is not None else 0.0
+        took = f" ({duration(seconds)})" if seconds >= INSTANT_S else ""
         self._line(phase, Text.assemble(name, " ", styled("ok"), took), at=at)
 
     def _on_check(self, check: Mapping[str, Json]) -> None:

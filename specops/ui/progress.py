@@ -16,10 +16,10 @@ QUIET_S = 10.0
 
 
 class LoadProgress:
-    def __init__(self, console: Console, say: Callable[[str, str], None]) -> None:
+    def __init__(self, console: Console, say: Callable[[str, str, float | None], None]) -> None:
         self._console = console
         self._say = say
-        """Called with the phase and the text of a line."""
+        """Called with the phase, the text and the time of a line."""
         self._bar: tuple[Progress, TaskID] | None = None
         self._last: tuple[str, float] = ("", 0.0)
 
@@ -50,7 +50,7 @@ class LoadProgress:
         told, told_s = self._last
         milestone, elapsed_s = str(event.get("milestone", "")), float(event.get("elapsed_s") or 0.0)
         if told and milestone != told:
-            self._say(str(event.get("phase", "")), f"{told} ({duration(elapsed_s)})")
+            self._say(str(event.get("phase", "")), f"{told} ({duration(elapsed_s)})", event.get("at"))
         self._last = (milestone, told_s)
         fraction = event.get("fraction")
         bar.update(
@@ -67,7 +67,7 @@ class LoadProgress:
         if milestone == told and elapsed_s - told_s < QUIET_S:
             return
         self._last = (milestone, elapsed_s)
-        self._say(str(event.get("phase", "ready")), f"{milestone} ({_rest(event)})")
+        self._say(str(event.get("phase", "ready")), f"{milestone} ({_rest(event)})", event.get("at"))
 
 
 def _rest(event: Mapping[str, Json]) -> str:

@@ -64,9 +64,12 @@ def row(console: Console, prefix: str | Text, body: str | Text) -> None:
 
 
 def breaks(text: str, width: int) -> list[int]:
-    """Where to break `text` into lines of at most `width`: at its own line ends and before words."""
+    """Where to break `text` into lines of at most `width`: at its own line ends and before words.
+
+    `(0.4 s)` counts as a word.
+    """
     places, start = [], 0
-    for match in re.finditer(r"\n|[^\s]+", text):
+    for match in re.finditer(r"\n|\(\S+ s\)|\S+", text):
         if match[0] == "\n":
             places.append(match.end())
             start = match.end()
