@@ -25,7 +25,9 @@ def show_lock(
 ) -> None:
     """Say who holds the lock, where, since when and why."""
     with reach(where(host, instance, inventory, as_json, accept_new)) as at:
-        at.show("lock", "lock_show")
+        from specops.engine.read import lock
+
+        at.output.show("lock", lock(at.place, at.connector))
 
 
 @app.command("break")
@@ -40,7 +42,9 @@ def break_lock(
 ) -> None:
     """Tell the holder to end and to take back what it did."""
     with reach(where(host, instance, inventory, as_json, accept_new)) as at:
-        at.show("lock", "lock_break", reason=reason, force=force)
+        from specops.engine.deploy import break_lock as engine_break
+
+        at.output.show("broken", engine_break(at.place, at.connector, reason, force=force))
 
 
 @evidence_app.command("show")

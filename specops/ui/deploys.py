@@ -78,19 +78,20 @@ def _how(deploy: Mapping[str, Json]) -> str:
     return str(deploy.get("how") or f"in phase {deploy.get('phase', '?')}")
 
 
-def show_lock(console: Console, value: Mapping[str, Json]) -> None:
-    """{"lock": owner or null} of `lock show`, {"broken": …, "owner": …} of `lock break`."""
-    if "broken" in value:
-        said = {
-            "nothing held": "nobody holds the lock; nothing was done",
-            "told": "the holder was told to end; it takes back what it did",
-            "killed": "the holder was killed; its guardian takes back what it did",
-        }
-        console.print(Text(said.get(str(value["broken"]), str(value["broken"]))))
-        if value.get("owner"):
-            pairs(console, [("holder", lock_line(value["owner"]))])
-        return
-    pairs(console, [("lock", lock_line(value.get("lock")))])
+def show_lock(console: Console, owner: Mapping[str, Json] | None) -> None:
+    pairs(console, [("lock", lock_line(owner))])
+
+
+def show_broken(console: Console, value: Mapping[str, Json]) -> None:
+    """{"broken": "nothing held" | "told" | "killed", "owner": …}."""
+    said = {
+        "nothing held": "nobody holds the lock; nothing was done",
+        "told": "the holder was told to end; it takes back what it did",
+        "killed": "the holder was killed; its guardian takes back what it did",
+    }
+    console.print(Text(said.get(str(value.get("broken")), str(value.get("broken")))))
+    if value.get("owner"):
+        pairs(console, [("holder", lock_line(value["owner"]))])
 
 
 def show_evidence(console: Console, evidence: Mapping[str, Json]) -> None:

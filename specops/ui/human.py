@@ -23,6 +23,7 @@ NOUNS = {
     "status": "specops.ui.deploys:show_status",
     "history": "specops.ui.deploys:show_history",
     "lock": "specops.ui.deploys:show_lock",
+    "broken": "specops.ui.deploys:show_broken",
     "evidence": "specops.ui.deploys:show_evidence",
     "clean": "specops.ui.deploys:show_clean",
     "log": "specops.ui.deploys:show_log",
