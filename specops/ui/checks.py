@@ -35,7 +35,8 @@ def show_smoke(console: Console, result: Mapping[str, Json]) -> None:
     checks = list(result.get("checks") or ())
     show_checks(console, checks)
     verdict = str(result.get("verdict", "error"))
-    console.print(Text.assemble("smoke: ", styled(verdict)))
+    why = f": {result['summary']}" if result.get("summary") else ""
+    console.print(Text.assemble("smoke: ", styled(verdict), why))
     for check in checks:
         if check.get("verdict") in {"fail", "error"}:
             console.print(Text(f"  {check.get('id')} {check.get('title', '')}: {check.get('summary', '')}"))
