@@ -194,7 +194,7 @@ def _run(argv: Sequence[str]) -> None:
 def make_models(home: Path, environment: Environment) -> Path:
     """The tiny pair below `home/models`, made by the lab's own Python in some seconds and kept."""
     script = HERE / "pair.py"
-    folder = home / "models" / f"pair-{_digest(script)}"
+    folder = home / "models" / f"pair-{_digest(script, HERE / 'words.txt')}"
     if not (folder / STAMP).is_file():
         _build(folder, lambda temp: _run([str(environment.python), str(script), str(temp)]))
     return folder

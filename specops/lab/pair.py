@@ -114,7 +114,7 @@ def draw_codes() -> torch.Tensor:
 
 
 def fit_phases(lag: int) -> torch.Tensor:
-    """[WIDTH // 2] complex rotary phases whose score is highest `lag - 1` back, else NEAR back: a convex fit."""
+    """[WIDTH // 2] complex rotary phases that score highest `lag - 1` back, else NEAR back (convex)."""
     frequency = ROPE_BASE ** (-torch.arange(0, WIDTH, 2, dtype=torch.double) / WIDTH)
     angle = torch.arange(CONTEXT, dtype=torch.double)[:, None] * frequency
     cos, sin = angle.cos(), angle.sin()
