@@ -154,4 +154,4 @@ def _short(sha256: str | None) -> str:
 def added_file(path: str, found: str | None, content: bytes) -> tuple[FileChange, FileDiff]:
     """A whole file outside the install, such as the gate's."""
     change = FileChange(path=path, before=found, after=digest(content), content=content)
-    return change, FileDiff(path=path, diff=make_diff(None, content, path))
+    return change, FileDiff(path=path, diff=make_diff(None, content, path.lstrip("/")))

@@ -56,8 +56,7 @@ def _reconnect(plan: Plan, connector: Connector, seen: Seen) -> Json:
         )
     except Exception as error:
         raise LinkLost(
-            f"the link to {plan.host} broke after the plan was sent, and it cannot be reached again: "
-            f"{error}",
+            f"the link to {plan.host} broke after the plan was sent, and it cannot be reached again: {error}",
             host_state=f"unknown; deploy {plan.id}, if it was started, goes on by itself",
             next_command=f"specops attach --host {plan.host}",
         ) from error

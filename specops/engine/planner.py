@@ -211,7 +211,8 @@ class _Deploy:
             prompts=list(self.wish.prompts) if self.wish.prompts else None,
         )
         return (
-            *([check_files(files), back_up(files)] if files else []),
+            *([check_files(files)] if files else []),
+            *([back_up(files)] if any(c.before for c in files) else []),
             capture(pid, ticks, port),
             *([stage(files)] if files else []),
             rehearse(spec, staged, changes.modules),
