@@ -27,9 +27,12 @@ def follow(
     """
     deploy_dir = instance.deploy(deploy_id)
     events = Events(deploy_dir / "events.jsonl")
+    size, closed = -1, False
     quiet_since = time.monotonic()
     while not answers.gone():
-        closed = journal.replay_deploy(deploy_dir).closed is not None
+        now = _size(deploy_dir / "journal.jsonl")
+        if now != size:
+            size, closed = now, journal.replay_deploy(deploy_dir).closed is not None
         sent = 0
         for event in events.read():
             if int(event.get("seq") or 0) > from_seq:
@@ -44,6 +47,13 @@ def follow(
             quiet_since = time.monotonic()
         time.sleep(TICK_S)
     return None
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return -1
 
 
 def ending(deploy_dir: Path) -> dict[str, Json]:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from specops.remote import journal, lock
+from specops.remote.state import user_name
 
 from . import ops
 from .box import Answer, Box, step
@@ -134,6 +135,22 @@ def test_when_both_died_the_next_run_is_refused_until_recovered(box: Box, waitin
     assert "died during await ready" in recovered.value["cause"]["message"]
     assert box.is_old()
     assert box.ask("recover").value["how"] == "nothing to recover"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+def test_another_user_is_told_whose_it_is(box: Box, waiting: Waiting) -> None:
+    def as_nobody() -> None:
+        os.setgroups([])
+        os.setgid(65534)
+        os.setuid(65534)
+
+    agent = waiting.agent
+    for force in (False, True):
+        error = box.ask("lock_break", {"reason": "mine", "force": force}, as_nobody).error
+        assert error["code"] == "not_permitted"
+        assert f"belongs to {user_name()} (uid 0, pid {agent})" in error["message"]
+    waiting.release.touch()
+    assert waiting.finish().value["how"] == "deployed"
 
 
 def test_what_the_dead_agent_ran_dies_with_it(box: Box) -> None:
