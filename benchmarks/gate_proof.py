@@ -144,12 +144,17 @@ FEATURES: dict[str, dict[str, Any]] = {
 }
 
 
-async def feature_answers(server: Client, together: bool) -> dict[str, list[Answer]]:
-    """Eight requests a feature; together they close the gate, one by one they leave it open."""
+NOT_IN_STOCK = {"0.5.9-v2": ("penalties", "logprobs")}
+"""Features that the unpatched worker of a case does not have: it ignores penalties, it dies of logprobs."""
+
+
+async def feature_answers(server: Client, case: Case) -> dict[str, list[Answer]]:
+    """Eight requests a feature, together: they run above the threshold and, as they end, below it."""
     found: dict[str, list[Answer]] = {}
     for name, more in FEATURES.items():
-        asked = [server.ask(f"feature {n} of this work", 40, **dict(more)) for n in range(8)]
-        found[name] = list(await asyncio.gather(*asked)) if together else [await one for one in asked]
+        if name not in NOT_IN_STOCK.get(case.name, ()):
+            asked = [server.ask(f"feature {n} of this work", 40 + 6 * n, **dict(more)) for n in range(8)]
+            found[name] = list(await asyncio.gather(*asked))
     return found
 
 
@@ -166,10 +171,10 @@ def same_feature(name: str, got: list[Answer], want: list[Answer]) -> bool:
     return True
 
 
-async def reference(port: int) -> tuple[list[Answer], dict[str, list[Answer]]]:
-    async with client(port) as server:
+async def reference(bench: Bench) -> tuple[list[Answer], dict[str, list[Answer]]]:
+    async with client(bench.port) as server:
         answers = [await server.ask(text, tokens) for text, tokens in crossing_prompts()]
-        return answers, await feature_answers(server, together=True)
+        return answers, await feature_answers(server, bench.case)
 
 
 async def gated(
@@ -178,13 +183,8 @@ async def gated(
     longest = bench.case.steps + 1
     async with client(bench.port) as server:
         got = await ask_in_waves(server, crossing_prompts())
-        features = await feature_answers(server, together=True)
-        skipped = {"logprobs"} if bench.case.name == "0.5.9-v2" else set()  # stock: v2 gives none there
-        differ = [
-            name
-            for name in FEATURES
-            if name not in skipped and not same_feature(name, features[name], want[1][name])
-        ]
+        features = await feature_answers(server, bench.case)
+        differ = [name for name, found in features.items() if not same_feature(name, found, want[1][name])]
         live = await live_control(server, longest)
         victims = [await disturb_victim(server, seed, longest) for seed in (1, 2, 3)]
         before = (await server.gate())["switches"]
@@ -197,13 +197,14 @@ async def gated(
         shown = await server.metrics()
     counters = ("open_steps", "closed_steps", "switches")
     return {
-        "requests": len(got) + 8 * len(FEATURES) + sum(seen.values()),
+        "requests": len(got) + 8 * len(features) + sum(seen.values()),
         "failed": seen["failed"],
         "aborted": seen["aborted"],
         "soak_crossings": soak_crossings,
         "outputs_equal": [one.tokens for one in got] == [one.tokens for one in want[0]]
         and again.tokens == want[0][0].tokens,
         "crossed_mid_request": sum(map(crossed, got)),
+        "features_equal": [name for name in features if name not in differ],
         "features_differ": differ,
         "live_control": live,
         "victims": victims,
@@ -234,7 +235,7 @@ def steps_of(answer: Answer) -> float:
 def prove(bench: Bench, soak_s: float) -> dict[str, Any]:
     started = time.monotonic()
     with bench.serve("plain", gated=False):
-        want = asyncio.run(reference(bench.port))
+        want = asyncio.run(reference(bench))
     with bench.serve("gated", gated=True):
         row = asyncio.run(gated(bench, soak_s, want))
     forwards = read_forwards((bench.work / "gated.forwards").read_text(encoding="utf-8").splitlines())

@@ -15,8 +15,6 @@ import logging
 from collections import deque
 from typing import Any
 
-import torch
-
 logger = logging.getLogger(__name__)
 
 KEY = "speculative_disable_batch_threshold"
@@ -180,33 +178,6 @@ class BatchGate:
         }
 
 
-class DraftValidity:
-    """One bool a KV slot: is the draft's KV in it made from the slot's own token and hidden state?
-
-    Slots, not requests: a finished request leaves its slots to the radix cache, and the next request
-    that hits them inherits what the draft does or does not know about them.
-    """
-
-    def __init__(self, slots: int, device: Any):
-        self._good = torch.ones((slots,), dtype=torch.bool, device=device)
-
-    def mark(self, slots: torch.Tensor, good: bool) -> None:
-        self._good[slots] = good
-
-    def stale_ranges(self, rows: torch.Tensor, lengths: torch.Tensor) -> list[tuple[int, int]]:
-        """First stale position and one past the last, a row each; (0, 0) where all is good.
-
-        rows: [requests, width] slots by position; lengths: [requests]. Waits for the device once.
-        """
-        position = torch.arange(rows.shape[1], device=rows.device)
-        stale = ~self._good[rows.long()] & (position[None] < lengths[:, None])
-        first = stale.to(torch.int32).argmax(dim=1)
-        last = rows.shape[1] - stale.flip(1).to(torch.int32).argmax(dim=1)
-        bounds = torch.stack([first, last]) * stale.any(dim=1)
-        starts, ends = bounds.tolist()
-        return list(zip(starts, ends, strict=True))
-
-
 class GateMetrics:
     """The gate's counters for Prometheus; made in the scheduler's process, on the rank that reports."""
 
@@ -280,6 +251,8 @@ class GateConsole:
         size = self._scheduler.tp_size
         if size == 1:
             return [value]
+        import torch
+
         held: list[Any] = [None] * size
         torch.distributed.all_gather_object(held, value, group=self._scheduler.tp_cpu_group)
         return held

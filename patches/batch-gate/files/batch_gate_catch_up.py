@@ -21,12 +21,39 @@ from sglang.srt.layers.moe.utils import (
     speculative_moe_backend_context,
 )
 from sglang.srt.model_executor.forward_batch_info import CaptureHiddenMode, ForwardBatch, ForwardMode
-from sglang.srt.speculative.batch_gate import BatchGate, DraftValidity, check_model
+from sglang.srt.speculative.batch_gate import BatchGate, check_model
 from sglang.srt.speculative.eagle_info import EagleDraftInput
 
 # The last token of a request that has no KV yet: 0.5.11 renamed the field.
 BONUS = "bonus_tokens" if "bonus_tokens" in EagleDraftInput.__dataclass_fields__ else "verified_id"
 _ROUND_TOKENS = 8192
+
+
+class DraftValidity:
+    """One bool a KV slot: is the draft's KV in it made from the slot's own token and hidden state?
+
+    Slots, not requests: a finished request leaves its slots to the radix cache, and the next request
+    that hits them inherits what the draft does or does not know about them.
+    """
+
+    def __init__(self, slots: int, device: Any):
+        self._good = torch.ones((slots,), dtype=torch.bool, device=device)
+
+    def mark(self, slots: torch.Tensor, good: bool) -> None:
+        self._good[slots] = good
+
+    def stale_ranges(self, rows: torch.Tensor, lengths: torch.Tensor) -> list[tuple[int, int]]:
+        """First stale position and one past the last, a row each; (0, 0) where all is good.
+
+        rows: [requests, width] slots by position; lengths: [requests]. Waits for the device once.
+        """
+        position = torch.arange(rows.shape[1], device=rows.device)
+        stale = ~self._good[rows.long()] & (position[None] < lengths[:, None])
+        first = stale.to(torch.int32).argmax(dim=1)
+        last = rows.shape[1] - stale.flip(1).to(torch.int32).argmax(dim=1)
+        bounds = torch.stack([first, last]) * stale.any(dim=1)
+        starts, ends = bounds.tolist()
+        return list(zip(starts, ends, strict=True))
 
 
 @dataclass(frozen=True)
@@ -170,6 +197,7 @@ class DraftState:
         config = draft.model_config
         self._hidden_size = getattr(config, "spec_hidden_size", config.hidden_size)
         self._hidden_dtype = config.dtype
+        self._blank: tuple[torch.Tensor, ...] | None = None
 
     def prefilled(self, reqs: list[Any], prefixes: list[int] | None, slots: torch.Tensor) -> None:
         if not self.gate.ever_closed:
@@ -211,11 +239,19 @@ class DraftState:
 
     def placeholder(self, tokens: torch.Tensor, **fields: Any) -> EagleDraftInput:
         """Well-formed draft input after a plain step; a catch-up replaces all of it but the last tokens."""
-        count, device = tokens.shape[0], tokens.device
+        count = tokens.shape[0]
+        if self._blank is None or self._blank[0].shape[0] < count:
+            rows, device = max(2 * count, 64), tokens.device
+            self._blank = (
+                torch.zeros((rows, self._topk), dtype=torch.float32, device=device),
+                torch.zeros((rows, self._topk), dtype=torch.int64, device=device),
+                torch.zeros((rows, self._hidden_size), dtype=self._hidden_dtype, device=device),
+            )
+        topk_p, topk_index, hidden_states = (blank[:count] for blank in self._blank)  # never written to
         return EagleDraftInput(
-            topk_p=torch.zeros((count, self._topk), dtype=torch.float32, device=device),
-            topk_index=torch.zeros((count, self._topk), dtype=torch.int64, device=device),
-            hidden_states=torch.zeros((count, self._hidden_size), dtype=self._hidden_dtype, device=device),
+            topk_p=topk_p,
+            topk_index=topk_index,
+            hidden_states=hidden_states,
             capture_hidden_mode=CaptureHiddenMode.LAST,
             **{BONUS: tokens.to(torch.int32)},
             **fields,
