@@ -6,6 +6,7 @@ import http.client
 import json
 import os
 import ssl
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -56,7 +57,14 @@ class Api:
         return http.client.HTTPSConnection(self.address, self.port, timeout=timeout_s, context=context)
 
     def is_healthy(self, *, timeout_s: float = 3.0) -> bool:
-        return self.ask("/health", timeout_s=timeout_s)[0] == 200
+        """503 is asked again until the time is over: SGLang answers so until its own warm-up is done."""
+        until = time.monotonic() + timeout_s
+        while (left := until - time.monotonic()) > 0:
+            status = self.ask("/health", timeout_s=max(left, 0.1))[0]
+            if status != 503:
+                return status == 200
+            time.sleep(0.3)
+        return False
 
     def get_token(self, *, timeout_s: float = TOKEN_S) -> str:
         """Empty when one real token came back, else why not."""

@@ -107,7 +107,8 @@ def _probe(port: int, argv: list[str]) -> dict[str, Json]:
     """A rollback must bring back this verdict, no more."""
     api = api_of(port, argv)
     healthy = api.is_healthy(timeout_s=20.0)
-    why_not = api.get_token() if healthy else "/health did not answer 200"
+    # a token is the truth: /health says 503 also under a long prefill, and 200 with a dead scheduler
+    why_not = api.get_token()
     info = api.get_info(timeout_s=5.0) if not why_not else {}
     keep = ("version", "model_path", "served_model_name", "tp_size", "speculative_algorithm")
     return {

@@ -69,6 +69,8 @@ class Finding:
     at: float
     """Unix seconds when it was first seen."""
     fatal: bool
+    header: Signature | None = None
+    """What opened the traceback, before its exception line named it better."""
     traceback: list[str] = field(default_factory=list)
     last_line: str = ""
     """The traceback's exception line, once it is complete."""
@@ -113,7 +115,7 @@ class Diagnosis:
                 self.findings.append(Finding(found, line, rank_of(line), at, fatal))
 
     def _begin(self, found: Signature | None, line: str, at: float) -> None:
-        finding = Finding(found, line, rank_of(line), at, bool(found and found.fatal))
+        finding = Finding(found, line, rank_of(line), at, bool(found and found.fatal), header=found)
         self._open = finding
         self.findings.append(finding)
 
@@ -121,11 +123,15 @@ class Diagnosis:
         """True while the line belongs to the open traceback."""
         if len(finding.traceback) < TRACEBACK_LINES:
             finding.traceback.append(line)
-        if line.startswith((" ", "\t")) or line.startswith(_CHAIN) or line == _TRACEBACK:
+        if line.startswith(_CHAIN):
+            # what was raised last is what ended it
+            finding.last_line, finding.signature = "", finding.header
+            return True
+        if not line or line.startswith((" ", "\t")) or line == _TRACEBACK:
             return True
         if finding.last_line:
-            # a message of several lines, a chained traceback, or the log going on
-            if line.startswith("[") or match_line(line) or not line:
+            # a message of several lines, or the log going on
+            if line.startswith("[") or match_line(line):
                 self._open = None
                 finding.traceback.pop()
                 return False

@@ -24,7 +24,7 @@ class LogReader:
     path: Path
     position: int = 0
     """Byte offset of what was read."""
-    _identity: tuple[int, int] | None = None
+    _fd: int = -1
     _partial: bytes = b""
     _dropping: bool = False
 
@@ -39,24 +39,43 @@ class LogReader:
 
     def skip_to_end(self) -> None:
         """Look only at what is written from now on."""
-        with contextlib.suppress(OSError):
-            status = os.stat(self.path)
-            self.position, self._identity = status.st_size, (status.st_dev, status.st_ino)
+        if self._open():
+            self.position = os.fstat(self._fd).st_size
+
+    def _open(self) -> bool:
+        """Follow the name: a replaced file is read from its start. The descriptor stays open, so that
+        the old file's inode number cannot come back as another file's."""
+        try:
+            now = os.stat(self.path)
+            held = os.fstat(self._fd) if self._fd >= 0 else None
+            if held is None or (held.st_dev, held.st_ino) != (now.st_dev, now.st_ino):
+                self.close()
+                self._fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+                self.position, self._partial, self._dropping = 0, b"", False
+            elif now.st_size < self.position:
+                self.position, self._partial, self._dropping = 0, b"", False
+        except OSError:
+            return False
+        return True
 
     def _read(self) -> bytes:
+        if not self._open():
+            return b""
         try:
-            with open(self.path, "rb") as file:
-                status = os.fstat(file.fileno())
-                identity = (status.st_dev, status.st_ino)
-                if self._identity not in (None, identity) or status.st_size < self.position:
-                    self.position, self._partial, self._dropping = 0, b"", False
-                self._identity = identity
-                file.seek(self.position)
-                data = file.read(READ_CAP)
+            data = os.pread(self._fd, READ_CAP, self.position)
         except OSError:
             return b""
         self.position += len(data)
         return data
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def __del__(self) -> None:
+        with contextlib.suppress(OSError):
+            self.close()
 
     def _split(self, data: bytes) -> list[str]:
         if not data:

@@ -54,7 +54,7 @@ class Probe:
         self._thread.start()
 
     def _ask(self) -> None:
-        if not self._api.is_healthy(timeout_s=25.0):
+        if not self._api.is_healthy(timeout_s=2.0):
             self.why_not = "/health does not answer 200 yet"
             return
         why_not = self._api.get_token()

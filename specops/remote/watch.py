@@ -132,9 +132,7 @@ class ServerWatch:
         root = self._diagnosis.root()
         if root is not None and not root.secondary:
             return self._named(seen)
-        action = "look at the log's end"
-        if "signal 9" in what or (rank and root is None):
-            action = "killed from outside, as the kernel does when memory runs out: look at dmesg"
+        action = "it went without a word, as when the kernel kills for lack of memory: look at dmesg"
         return Verdict(id="PROCESS_DIED", message=what, rank=rank, at=seen, action=action)
 
     def _named(self, at: float) -> Verdict:
