@@ -93,14 +93,20 @@ def _smoke(request: Request) -> Json:
     from . import smoke_op
 
     with changing.holding(request, "smoke"):
-        return smoke_op.run_standalone(request.params, request.answers.emit)
+        return smoke_op.run_standalone(_with_zip(request), request.answers.emit)
 
 
 def _sweep(request: Request) -> Json:
     from . import sweep_op
 
     with changing.holding(request, "sweep"):
-        return sweep_op.run(request.params, request.answers.emit)
+        return sweep_op.run(_with_zip(request), request.answers.emit)
+
+
+def _with_zip(request: Request) -> dict[str, Json]:
+    """The request's params, and where this agent's zip was kept: loads are its child programs."""
+    kept = changing.keep_agent(state.open_instance(request.params), request.zip_bytes)
+    return {**request.params, "agent_zip": str(kept)}
 
 
 VERBS: dict[str, Callable[[Request], Json]] = {

@@ -1,0 +1,191 @@
+"""What the server says of itself while the load runs: metrics, its own state, its log."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..logscan import LogReader
+from .load import Client
+from .signals import Signals
+from .spec import Spec
+
+Json = Any
+POLL_S = 0.08
+SWITCH = re.compile(r"Switch adaptive runtime state: steps (\d+) -> (\d+)")
+DECODE = re.compile(r"Decode batch.*?#running-req: (\d+)")
+ACCEPT = re.compile(r"accept len: ([\d.]+)")
+GRAPH = re.compile(r"(?:cuda|cpu) graph: (True|False)")
+QUEUE = re.compile(r"#queue-req: (\d+)")
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One look at the server. A field is None where the release or the moment gave nothing."""
+
+    at: float
+    running: int | None = None
+    queue: int | None = None
+    state: str | None = None
+    """`open` or `closed`, by the gate's own word."""
+    steps: int | None = None
+    retracted: int | None = None
+    accept: float | None = None
+
+
+@dataclass(frozen=True)
+class DecodeLine:
+    at: float
+    running: int
+    accept: float | None
+    graph: bool | None
+    queue: int
+
+
+@dataclass
+class Observer:
+    """Polls until stopped; everything is kept with its time (monotonic seconds)."""
+
+    spec: Spec
+    client: Client
+    signals: Signals
+    samples: list[Sample] = field(default_factory=list)
+    decodes: list[DecodeLine] = field(default_factory=list)
+    switches: list[tuple[float, str]] = field(default_factory=list)
+    """(when, `open` or `closed`) by the log."""
+    bad_lines: list[str] = field(default_factory=list)
+    """Leaks, tracebacks, a gate that was switched off."""
+    metrics: dict[str, float] = field(default_factory=dict)
+    """The newest, summed over label sets."""
+    info: dict[str, Json] = field(default_factory=dict)
+    log_read: bool = False
+    """Whether the log could be read at all."""
+
+    def __post_init__(self) -> None:
+        self._reader: LogReader | None = None
+        if self.spec.log and Path(self.spec.log).is_file():
+            self._reader = LogReader(Path(self.spec.log))
+            self._reader.skip_to_end()
+            self.log_read = True
+        self._task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Observer:
+        await self.look()
+        self._task = asyncio.ensure_future(self._poll())
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _poll(self) -> None:
+        reading = asyncio.ensure_future(self._poll_log())
+        try:
+            while True:
+                await self.look()
+                await asyncio.sleep(POLL_S)
+        finally:
+            reading.cancel()
+
+    async def _poll_log(self) -> None:
+        while True:
+            self.read_log()
+            await asyncio.sleep(0.02)
+
+    async def look(self) -> Sample:
+        """One sample now. Its time is that of the answer to the gate's state."""
+        self.read_log()
+        text = await self.client.get_text("/metrics", 5.0)
+        if text:
+            self.metrics = parse_metrics(text)
+        info = await self.client.get_json(self.signals.info_path, 5.0)
+        if isinstance(info, dict):
+            self.info = info
+        sample = self._sample(bool(text), isinstance(info, dict))
+        self.samples.append(sample)
+        return sample
+
+    def _sample(self, fresh: bool, told: bool) -> Sample:
+        def number(name: str) -> int | None:
+            value = self.metrics.get(name) if fresh else None
+            return int(value) if value is not None else None
+
+        state, steps = self.gate_state() if told else (None, None)
+        return Sample(
+            at=time.monotonic(),
+            running=number("sglang:num_running_reqs"),
+            queue=number("sglang:num_queue_reqs"),
+            state=state,
+            steps=steps,
+            retracted=number("sglang:num_retracted_reqs"),
+            accept=self.metrics.get("sglang:spec_accept_length") if fresh else None,
+        )
+
+    @property
+    def internal(self) -> dict[str, Json]:
+        states = self.info.get("internal_states")
+        return states[0] if isinstance(states, list) and states and isinstance(states[0], dict) else {}
+
+    def gate_state(self) -> tuple[str | None, int | None]:
+        """(`open` or `closed`, draft steps) by the newest server info."""
+        if self.spec.gate == "batch-gate":
+            gate = self.internal.get("speculative_gate")
+            return (gate.get("state"), None) if isinstance(gate, dict) else (None, None)
+        if not self.signals.live_steps:
+            return None, None
+        steps = self.internal.get("speculative_num_steps")
+        if not isinstance(steps, int):
+            return None, None
+        return ("open" if steps > 0 else "closed"), steps
+
+    def read_log(self) -> None:
+        if self._reader is None:
+            return
+        now = time.monotonic()
+        for line in self._reader.read_lines():
+            self.take_line(line, now)
+
+    def take_line(self, line: str, now: float) -> None:
+        switch = SWITCH.search(line)
+        decode = DECODE.search(line)
+        if switch:
+            self.switches.append((now, "open" if int(switch.group(2)) > 0 else "closed"))
+        elif decode:
+            accept, graph, queue = ACCEPT.search(line), GRAPH.search(line), QUEUE.search(line)
+            self.decodes.append(
+                DecodeLine(
+                    now,
+                    int(decode.group(1)),
+                    float(accept.group(1)) if accept else None,
+                    graph.group(1) == "True" if graph else None,
+                    int(queue.group(1)) if queue else 0,
+                )
+            )
+        elif any(pattern.search(line) for pattern in self.signals.bad_lines):
+            self.bad_lines.append(line[:400])
+
+
+def parse_metrics(text: str) -> dict[str, float]:
+    """Prometheus text -> value by name: counters summed over label sets, gauges their highest."""
+    found: dict[str, float] = {}
+    for line in text.splitlines():
+        if line.startswith("#") or "_bucket" in line:
+            continue
+        name = line.split("{", 1)[0].split(" ", 1)[0]
+        try:
+            value = float(line.rsplit(" ", 1)[1])
+        except (IndexError, ValueError):
+            continue
+        if value != value:
+            continue
+        old = found.get(name)
+        if old is None:
+            found[name] = value
+        else:
+            found[name] = old + value if name.endswith("_total") else max(old, value)
+    return found

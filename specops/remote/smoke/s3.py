@@ -1,0 +1,33 @@
+"""S3: above the threshold, for longer than the server's log interval, and then quiet without a leak."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .bench import Bench
+from .judge import judge_closed, judge_served
+from .s6 import settle_down
+from .verdict import PASS, Judged, Verdict, failed, passed
+
+Json = Any
+WINDOWS = 2
+
+
+async def check(bench: Bench) -> Verdict:
+    evidence: dict[str, Json] = {}
+    for size in (bench.spec.threshold + 1, bench.spec.threshold + 5):
+        before = len(bench.observer.bad_lines)
+        level = await bench.hold("S3", [bench.closed_tokens(WINDOWS)] * size)
+        verdict = judge_served(level, size)
+        if bench.spec.gated:
+            verdict = judge_closed(level, level.closed_windows(WINDOWS), WINDOWS, size)
+        if verdict.verdict != PASS:
+            return verdict
+        evidence[f"C={size}"] = verdict.evidence
+        try:
+            await settle_down(bench, before)
+        except Judged as judged:
+            return failed(f"after C={size}: {judged.verdict.summary}", **judged.verdict.evidence)
+    sizes = f"C={bench.spec.threshold + 1} and C={bench.spec.threshold + 5}"
+    what = "closed, 1.00 tokens a step, all answered" if bench.spec.gated else "all answered"
+    return passed(f"{sizes}: {what}", **evidence)
