@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+
+import pytest
+
+from specops.remote import evidence, launch, procs
+from specops.remote.context import Context
+
+from .servers import await_true, deploying, free_port, launch_spec
+
+
+def test_evidence_is_complete_bounded_and_without_secrets(ctx: Context) -> None:
+    port = free_port()
+    with deploying(ctx, port=port) as (on, _):
+        on.vault.write_text(json.dumps({"secrets": {"hf": "hf_very_secret_value"}}))
+        line = "[t TP0] Scheduler hit an exception: Traceback (most recent call last): hf_very_secret_value"
+        launch.launch(on, {"launch": launch_spec(port, STANDIN_LOG=json.dumps([line]))})
+        await_true(lambda: procs.read_listeners(port))
+        filler = b"x" * 199 + b"\n"
+        with open(ctx.deploy_dir / "server.log", "ab") as log:
+            log.write(filler * 10_000 + b"ZeroDivisionError: division by zero\n" + filler * 10_000)
+        (ctx.deploy_dir / "journal.jsonl").write_text('{"entry": "opened"}\n')
+        folder = evidence.collect(on, {"id": "ZERODIV"})
+        index = json.loads((folder / "index.json").read_text())["files"]
+        for name in (
+            "cause.json",
+            "processes.json",
+            "ports.json",
+            "server.log",
+            "journal.jsonl",
+            "gpus.json",
+        ):
+            assert index[name] == "ok"
+        members = json.loads((folder / "processes.json").read_text())
+        assert len(members) == 2
+        kept = (folder / "server.log").read_bytes()
+        assert len(kept) <= 1.5 * evidence.FILE_CAP
+        assert b"Scheduler hit an exception" in kept
+        assert b"hf_very_secret_value" not in kept
+        assert (folder.stat().st_mode & 0o777) == 0o700
+        with tarfile.open(fileobj=io.BytesIO(evidence.pack(ctx.deploy_dir))) as archive:
+            names = archive.getnames()
+        assert "d1/server.log" in names
+
+
+def test_one_part_that_fails_costs_no_other(ctx: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(ctx: Context) -> None:
+        raise RuntimeError("no processes today")
+
+    monkeypatch.setattr(evidence, "_processes", broken)
+    folder = evidence.collect(ctx, {"id": "x"})
+    index = json.loads((folder / "index.json").read_text())["files"]
+    assert index["processes.json"] == "failed: RuntimeError: no processes today"
+    assert index["cause.json"] == "ok"

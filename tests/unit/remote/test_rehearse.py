@@ -1,0 +1,109 @@
+"""Rehearsal on a small package that is laid out as SGLang is; tests/sglang has the real one."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specops.remote import rehearse
+from specops.remote.context import Context, OpFailed
+
+from .servers import deploying
+
+ARGS = """
+class ServerArgs:
+    @staticmethod
+    def add_cli_args(parser):
+        parser.add_argument("--model-path", required=True)
+        parser.add_argument("--cuda-graph-max-bs-decode", type=int)
+        parser.add_argument("--schedule-policy", choices=["fcfs", "lpm"])
+"""
+
+
+@pytest.fixture
+def install(tmp_path: Path) -> Path:
+    root = tmp_path / "site-packages" / "sglang"
+    (root / "srt").mkdir(parents=True)
+    (root / "__init__.py").write_text("__version__ = '0.5.99'\n")
+    (root / "srt" / "__init__.py").write_text("")
+    (root / "srt" / "server_args.py").write_text(ARGS)
+    (root / "srt" / "worker.py").write_text("VALUE = 1\n")
+    return root
+
+
+class Rehearsal:
+    def __init__(self, ctx: Context, root: Path) -> None:
+        self.ctx, self.root = ctx, root
+
+    def __call__(self, source: str | None, *words: str, cwd: str = "/", **args: Any) -> dict[str, Any]:
+        files = []
+        if source is not None:
+            digest = hashlib.sha256(source.encode()).hexdigest()
+            self.ctx.store_dir.mkdir(parents=True, exist_ok=True)
+            (self.ctx.store_dir / digest).write_text(source)
+            files = [{"path": str(self.root / "srt" / "worker.py"), "sha256": digest}]
+        launch = {
+            "argv": [sys.executable, "-m", "sglang.launch_server", "--model-path", "/m", *words],
+            "cwd": cwd,
+            "env": {"base": "login", "set": {"PYTHONPATH": str(self.root.parent)}},
+            "port": 31299,
+            "cookie": "d1",
+        }
+        modules = ["sglang.srt.worker"] if source is not None else []
+        return rehearse.rehearse(self.ctx, {"files": files, "launch": launch, "modules": modules, **args})
+
+
+@pytest.fixture
+def run(ctx: Context, install: Path) -> Iterator[Rehearsal]:
+    before = {path: path.read_bytes() for path in install.rglob("*") if path.is_file()}
+    with deploying(ctx, install) as (on, _):
+        yield Rehearsal(on, install)
+    assert {path: path.read_bytes() for path in install.rglob("*") if path.is_file()} == before
+    assert not (ctx.deploy_dir / "rehearsal").exists()
+
+
+def test_a_good_change_is_imported_from_the_copy(run: Rehearsal) -> None:
+    source = f"import os\nassert os.path.dirname(__file__) != {str(run.root / 'srt')!r}\n"
+    facts = run(source, "--cuda-graph-max-bs-decode", "8")
+    assert facts["modules"] == {"sglang.srt.worker": "sglang/srt/worker.py"}
+    assert facts["arguments"] == "2 accepted"
+    assert facts["version"] == "0.5.99"
+
+
+@pytest.mark.parametrize(
+    ("source", "words", "message"),
+    [
+        ("import no_such_module\n", (), "import of sglang.srt.worker: ModuleNotFoundError"),
+        ("def f(:\n", (), "import of sglang.srt.worker: SyntaxError"),
+        (None, ("--cuda-graph-max-bs-decod", "8"), "no argument --cuda-graph-max-bs-decod .did you mean"),
+        (None, ("--cuda-graph-max-bs-decode", "x"), "invalid int value"),
+        (None, ("--schedule-policy", "none"), "invalid choice"),
+        ("import os; os._exit(7)\n", (), "ended with code 7"),
+        ("import os; os.kill(os.getpid(), 9)\n", (), "ended with code -9"),
+    ],
+)
+def test_what_would_not_start_costs_no_downtime(
+    run: Rehearsal, source: str | None, words: tuple[str, ...], message: str
+) -> None:
+    with pytest.raises(OpFailed, match=message) as error:
+        run(source, *words)
+    assert error.value.code == "rehearsal_failed"
+    assert error.value.host_state == "the old server was not touched"
+
+
+def test_an_import_that_hangs_ends_by_its_deadline(run: Rehearsal) -> None:
+    with pytest.raises(OpFailed, match=r"import of sglang\.srt\.worker: not done after 2 s"):
+        run("import time; time.sleep(60)\n", deadline_s=2)
+
+
+def test_a_folder_that_shadows_the_install_is_seen(run: Rehearsal, tmp_path: Path) -> None:
+    shadow = tmp_path / "checkout"
+    (shadow / "sglang").mkdir(parents=True)
+    (shadow / "sglang" / "__init__.py").write_text("")
+    with pytest.raises(OpFailed, match=f"finds {shadow}/sglang, not the install"):
+        run(None, cwd=str(shadow))
