@@ -22,8 +22,8 @@ LINES = {
     "MEM_UNBALANCED": "ValueError: The memory capacity is unbalanced. Some GPUs may be occupied by other "
     "processes. pre_model_load_memory=70.1, local_gpu_memory=12.0",
     "ADAPT_LOGITS": "RuntimeError: shared logits buffer holds 160 rows but caller needs 320",
-    "ADAPT_STEPS": "ValueError: --speculative-num-steps=2 is not in the adaptive config candidate_steps [0, 3]. "
-    "Pass one of those values.",
+    "ADAPT_STEPS": "ValueError: --speculative-num-steps=2 is not in the adaptive config candidate_steps [0, "
+    "3]. Pass one of those values.",
     "ADAPT_CFG": "ValueError: BS 6: candidate_steps must be a list of positive ints, got [0]",
     "SPEC_V2_TOPK": "ValueError: Spec v2 currently only supports topk = 1 for better performance.",
     "BAD_DRAFT_SHAPE": "RuntimeError: The size of tensor a (160) must match the size of tensor b (2) at "
