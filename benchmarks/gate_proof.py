@@ -294,7 +294,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("cases", nargs="*", metavar="CASE", help=", ".join(case.name for case in CASES))
     parser.add_argument("--soak", type=float, default=600, metavar="SECONDS")
-    parser.add_argument("--home", type=Path, default=Path.home() / ".cache" / "specops" / "older-labs")
+    parser.add_argument("--home", type=Path, default=older.default_home())
     parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "specops-gate-proof")
     parser.add_argument("--port", type=int, default=31590)
     options = parser.parse_args()

@@ -65,6 +65,11 @@ class LabError(SpecopsError):
     """The lab could not be made or its server did not come up; `host_state` is the end of the log."""
 
 
+def default_home() -> Path:
+    cache = os.environ.get("XDG_CACHE_HOME")
+    return (Path(cache) if cache else Path.home() / ".cache") / "specops" / "older-labs"
+
+
 def prepare(release: str, home: Path) -> OlderLab:
     """Make the environment below `home` (about a minute, 2.6 GB), or use the one that is there."""
     if release not in OLDER:

@@ -1,0 +1,148 @@
+"""The batch-gate patch without a server: its policy, its refusals, its shape, and the judge of its proof."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from benchmarks.gate_proof import read_forwards
+from specops.config.patch import load_patch
+
+FOLDER = Path(__file__).resolve().parents[2] / "patches" / "batch-gate"
+
+
+def load_policy() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("batch_gate", FOLDER / "files" / "batch_gate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+POLICY = load_policy()
+
+
+def run(gate: Any, batches: list[int], fresh: bool = False) -> str:
+    """o or c for each step."""
+    states = ""
+    for size in batches:
+        closed = not gate.may_open(size, fresh)
+        gate.record(size, closed)
+        states += "c" if closed else "o"
+    return states
+
+
+def test_it_is_exact_at_the_threshold_and_waits_in_steps() -> None:
+    gate = POLICY.BatchGate(5, 3)
+    assert run(gate, [5, 6, 5, 5, 5, 5, 5]) == "occcco" + "o"
+    assert gate.report()["ring"][:3] == [[1, 5, "open"], [2, 6, "closed"], [3, 5, "closed"]]
+    assert (gate.open_steps, gate.closed_steps, gate.switches) == (3, 4, 2)
+
+
+def test_a_dip_that_is_too_short_does_not_open_it() -> None:
+    assert run(POLICY.BatchGate(5, 3), [6, 5, 5, 6, 5, 5, 5, 4, 4]) == "ccccccc" + "oo"
+
+
+def test_requests_with_nothing_to_catch_up_open_it_at_once() -> None:
+    gate = POLICY.BatchGate(5, 3)
+    assert run(gate, [9]) == "c"
+    assert run(gate, [1], fresh=True) == "o"
+
+
+def test_zero_always_closes_and_a_large_threshold_never_does() -> None:
+    gate = POLICY.BatchGate(5, 0)
+    assert gate.set_threshold(0) is None
+    assert run(gate, [1, 1], fresh=True) == "cc"
+    assert gate.set_threshold(10**6) is None
+    assert run(gate, [64, 250]) == "oo"
+
+
+@pytest.mark.parametrize("nonsense", [-1, "5", 2.5, True, None])
+def test_a_threshold_that_is_no_number_of_requests_is_refused_and_changes_nothing(nonsense: object) -> None:
+    gate = POLICY.BatchGate(5, 4)
+    assert "whole number" in gate.set_threshold(nonsense)
+    assert gate.threshold == 5
+
+
+def test_the_console_answers_for_the_threshold_alone() -> None:
+    gate = POLICY.BatchGate(5, 4)
+    console = POLICY.GateConsole(SimpleNamespace(tp_size=1, enable_metrics=False), gate)
+    assert not console.set_threshold({POLICY.KEY: 3, "pp_max_micro_batch_size": 8})
+    assert gate.threshold == 5
+    assert console.set_threshold({POLICY.KEY: 3})
+    assert console.report()["ranks"] == [[3, "open", 0]]
+
+
+def test_the_console_tells_closed_steps_from_verifications() -> None:
+    console = POLICY.GateConsole(SimpleNamespace(tp_size=1, enable_metrics=False), POLICY.BatchGate(5, 4))
+    assert not console.count_step(SimpleNamespace(gate_closed=True))
+    assert console.log_part() == "gate: closed, "
+    assert console.count_step(SimpleNamespace())
+    assert console.log_part() == "gate: open, "
+
+
+def arguments(**other: object) -> SimpleNamespace:
+    plain = {
+        "speculative_disable_batch_threshold": 5, "speculative_gate_hysteresis": 4,
+        "speculative_algorithm": "EAGLE3", "device": "cuda",
+    }  # fmt: skip
+    return SimpleNamespace(**{**plain, **other})
+
+
+def test_without_the_flag_nothing_is_refused() -> None:
+    everything = {name: "on" for name, _, _ in POLICY._REFUSED}
+    assert POLICY.refusal(arguments(speculative_disable_batch_threshold=None, **everything)) is None
+    assert POLICY.refusal(arguments()) is None
+
+
+@pytest.mark.parametrize("name", [name for name, _, _ in POLICY._REFUSED])
+def test_what_it_does_not_support_it_refuses_with_a_sentence(name: str) -> None:
+    why = POLICY.refusal(arguments(**{name: 2 if name == "pp_size" else True}))
+    assert why.startswith("--speculative-disable-batch-threshold does not work with ")
+    assert why.endswith(".")
+
+
+@pytest.mark.parametrize("algorithm", [None, "NGRAM", "STANDALONE"])
+def test_it_needs_eagle(algorithm: str | None) -> None:
+    assert "needs --speculative-algorithm EAGLE" in POLICY.refusal(arguments(speculative_algorithm=algorithm))
+
+
+def test_every_release_gets_the_same_added_files_and_hooks_both_workers() -> None:
+    patch = load_patch(FOLDER)
+    added = {
+        release: {(change.path, change.after) for change in content.files if change.added}
+        for release, content in patch.releases.items()
+    }
+    assert len({frozenset(files) for files in added.values()}) == 1
+    for content in patch.releases.values():
+        hooked = {change.path for change in content.files if change.diff}
+        assert {"srt/speculative/eagle_worker.py", "srt/speculative/eagle_worker_v2.py"} <= hooked
+
+
+def test_the_judge_sees_an_open_and_a_closed_step_and_a_catch_up() -> None:
+    lines = [
+        "target EXTEND 1", "draft EXTEND 1",
+        "draft DECODE 1", "draft DECODE 1", "target TARGET_VERIFY 1", "draft DRAFT_EXTEND 1",
+        "target DECODE 6", "target DECODE 6",
+        "target EXTEND 1", "draft EXTEND 1",
+        "draft DECODE 1", "draft DECODE 1", "target TARGET_VERIFY 1", "draft DRAFT_EXTEND_V2 1",
+    ]  # fmt: skip
+    seen = read_forwards(lines)
+    assert (seen.closed_steps, seen.open_steps, seen.crossings, seen.draft_while_closed) == (2, 2, 2, 0)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["draft DECODE 6", "target DECODE 6"],
+        ["target DECODE 6", "draft DRAFT_EXTEND 6"],
+        ["target DECODE 6", "draft EXTEND 6"],
+    ],
+)
+def test_the_judge_finds_a_draft_that_runs_while_closed(lines: list[str]) -> None:
+    assert read_forwards(lines).draft_while_closed == 1
