@@ -34,7 +34,7 @@ def describe_running(
             host_state="nothing was changed",
             next_command=f"specops deploy --host {place.host}",
         )
-    ours = current is not None and server.cookie == current.id
+    ours = current is not None and server.cookie in current.cookies
     summary = current.summary if current is not None and ours else {}
     gate = str(summary.get("gate") or _gate_of(server, playbook))
     spec = build_smoke(
@@ -89,10 +89,13 @@ def _gate_of(server: Server, playbook: Playbook) -> str:
 
 
 def _log_of(facts: HostFacts) -> str | None:
-    state = facts.state
-    return (
-        f"{state.dir}/instances/{state.key}/deploys/{state.current.id}/server.log" if state.current else None
-    )
+    """The log of a server that a deploy started, or started again while it took itself back."""
+    state, cookie = facts.state, facts.server.cookie if facts.server else None
+    if not cookie:
+        return None
+    deploy = cookie.removesuffix("-old")
+    name = "server.log" if deploy == cookie else "old-server.log"
+    return f"{state.dir}/instances/{state.key}/deploys/{deploy}/{name}"
 
 
 def _number(value: Json) -> int | None:

@@ -69,7 +69,7 @@ def smoke(
         facts = read_host_facts(at.connector, at.place.question())
         book = at.need_playbook()
         spec = describe_running(facts, at.place, book, threshold=threshold, shared=shared, prompts=prompts)
-        return _tell(at.output, at.ask("smoke", **spec))
+        return _tell(at.output, at.ask("smoke", smoke=spec))
 
 
 def _smoke_url(
@@ -119,7 +119,7 @@ def sweep(
         spec = describe_running(
             facts, at.place, at.need_playbook(), threshold=threshold, shared=False, prompts=prompts
         )
-        code = _tell(at.output, at.ask("smoke", **spec))
+        code = _tell(at.output, at.ask("smoke", smoke=spec))
         return code or run_sweep(at, spec, levels=levels)
 
 
@@ -136,6 +136,6 @@ def run_sweep(at: Reach, spec: dict[str, Any], *, levels: str | None) -> int:
         "requests": book.sweep.requests,
         "max_tokens": book.sweep.max_tokens,
     }
-    result = at.ask("sweep", **params)
+    result = at.ask("sweep", sweep=params)
     at.output.show("sweep", {"kept in": keep_result("sweep", at.place.host, result), **result})
     return 0

@@ -159,7 +159,7 @@ class _Deploy:
 
     def _serves(self, start: Launch) -> bool:
         server, current = self.facts.server, self.facts.state.current
-        if server is None or current is None or not server.healthy or server.cookie != current.id:
+        if server is None or current is None or not server.healthy or server.cookie not in current.cookies:
             return False
         wanted = {**self.place.env, **self.wish.playbook.env.set}
         same_env = all(server.env.get(key) == value for key, value in wanted.items())

@@ -74,7 +74,7 @@ def _drift(facts: HostFacts) -> list[str]:
     ]
     if server is None:
         found.append(f"the server of deploy {current.id} is gone")
-    elif server.cookie != current.id and server.cookie != f"{current.id}-old":
+    elif server.cookie not in current.cookies:
         found.append(f"the server (pid {server.pid}) is not the one that deploy {current.id} started")
     if (
         server

@@ -24,6 +24,8 @@ class Current:
     files: tuple[DeployedFile, ...]
     has_old_server: bool
     how: str
+    cookies: tuple[str, ...] = ()
+    """That its server can carry: its own, and those of servers that failed deploys started again."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,4 +62,5 @@ def _parse_current(raw: dict[str, Any]) -> Current:
         ),
         has_old_server=bool(raw.get("has_old_server")),
         how=str(raw.get("how") or raw.get("closed") or ""),
+        cookies=tuple(str(cookie) for cookie in raw.get("cookies") or ()),
     )

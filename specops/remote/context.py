@@ -53,7 +53,7 @@ class Context:
     record: Callable[[dict[str, Json]], None]
     """Append one fsynced journal entry; seq and at are added."""
     aborted: Callable[[], str]
-    """Non-empty (the reason) once the deploy was told to stop; long operations poll it at least every 0.5 s."""
+    """Non-empty (the reason) once the deploy was told to stop; long operations poll it every 0.5 s."""
     secrets: dict[str, str] = field(default_factory=dict)
     """Values that never leave the host unscrubbed, by name."""
 

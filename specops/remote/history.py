@@ -87,7 +87,9 @@ def state_facts(params: dict[str, Json]) -> dict[str, Json]:
         "key": instance.key,
         "lock": lock.read_owner(instance),
         "unfinished": {"id": owed.id, "phase": owed.now.phase} if owed else None,
-        "current": _describe_current(instance, stack[-1]) if stack else None,
+        "current": {**_describe_current(instance, stack[-1]), "cookies": in_force(deploys)}
+        if stack
+        else None,
         "stack": [past.id for past in reversed(stack)],
     }
 
@@ -101,7 +103,7 @@ def _describe_current(instance: Instance, past: Past) -> dict[str, Json]:
         "files": changed_files(instance, past),
         "closed": past.closed.get("at"),
         "how": past.closed.get("how"),
-        "has_old_server": bool(vault.get("old_server")),
+        "has_old_server": "argv" in (vault.get("old_server") or {}),
     }
 
 
@@ -114,6 +116,19 @@ def changed_files(instance: Instance, past: Past) -> list[dict[str, Json]]:
             first = changes.get(path, file)
             changes[path] = {"path": path, "before": first["before"], "after": file["after"]}
     return list(changes.values())
+
+
+def in_force(deploys: list[Past]) -> list[str]:
+    """Cookies that the server in force can carry: of the last plan that ended well, and of the old server
+    that each later failed deploy has started again."""
+    cookies: list[str] = []
+    for past in deploys:
+        how = past.closed.get("how")
+        if how in ("deployed", "inconclusive"):
+            cookies = [past.id]
+        elif how == "rolled back":
+            cookies.append(f"{past.id}-old")
+    return cookies
 
 
 def list_history(params: dict[str, Json]) -> dict[str, Json]:

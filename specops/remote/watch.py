@@ -111,9 +111,10 @@ class ServerWatch:
             process = procs.read_process(pid)
             if process is None or not process.living or process.key in self._workers:
                 continue
-            title = " ".join(procs.read_argv(pid)[:1])
-            if title.startswith(TITLE):
-                self._workers[process.key] = title.split()[0]
+            title = _title(pid)
+            # A worker's short-lived fork bears its name until it runs something else: its end is no death.
+            if title and not _title(process.ppid):
+                self._workers[process.key] = title
 
     def _judge_line(self) -> Verdict | None:
         fatal = self._diagnosis.fatal
@@ -149,6 +150,12 @@ class ServerWatch:
             traceback=tuple(cause["traceback"]),
             issues=tuple(cause["issues"]),
         )
+
+
+def _title(pid: int) -> str:
+    """The name that a worker of SGLang gave itself, empty for any other process."""
+    first = " ".join(procs.read_argv(pid)[:1])
+    return first.split()[0] if first.startswith(TITLE) else ""
 
 
 def exit_words(pid: int) -> str:

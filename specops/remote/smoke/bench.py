@@ -16,6 +16,7 @@ from .windows import Count, Step, Window, count, cut, hidden_steps, plateau, rea
 Json = Any
 DEFAULT_INTERVAL = 40
 """Decode steps between two log lines where the server does not say."""
+LATE_STEPS = 16
 RAMP_STEPS = 6
 """Steps that early requests may make before the last one has joined."""
 HYSTERESIS_STEPS = 16
@@ -33,6 +34,8 @@ class Bench:
     marks: list[dict[str, Json]] = field(default_factory=list)
     """Spans for the timeline: {check, C, start, end}."""
     victims: list[dict[str, Json]] = field(default_factory=list)
+    stretch: int = 1
+    """How much longer than usual levels are held: more on a repeat, where too little was seen."""
     _next: int = 0
 
     @property
@@ -42,8 +45,9 @@ class Bench:
 
     @property
     def settle(self) -> int:
-        """Until gauges, refreshed at each log line, speak of this level."""
-        return self.interval + 4
+        """Steps until gauges, refreshed at each log line, speak of this level, and streams that a busy
+        server delivers late have caught up."""
+        return (self.interval + LATE_STEPS) * self.stretch
 
     @property
     def span(self) -> int:
@@ -59,11 +63,21 @@ class Bench:
 
     def open_tokens(self, windows: int, extra_steps: int = 0) -> int:
         return self.spec.longest * (
-            RAMP_STEPS + self.settle + windows * self.span + self.interval + extra_steps
+            RAMP_STEPS + self.settle + (windows * self.span + self.tail) * self.stretch + extra_steps
         )
 
     def closed_tokens(self, windows: int) -> int:
-        return self.spec.longest * RAMP_STEPS + self.settle + windows * self.span + self.interval
+        return self.ramp + self.settle + (windows * self.span + self.tail) * self.stretch
+
+    @property
+    def ramp(self) -> int:
+        """Tokens that a request may write before the last one of its level has joined."""
+        return self.spec.longest * RAMP_STEPS
+
+    @property
+    def tail(self) -> int:
+        """Last steps of a level that are not looked at: others may have left already."""
+        return self.interval
 
     def steps(self, stream: Stream) -> list[Step]:
         return read_steps(stream, self.spec.longest, self.signals.verifies_while_closed)
@@ -115,7 +129,7 @@ class Level:
 
     def __post_init__(self) -> None:
         self.steps_of = [self.bench.steps(stream) for stream in self.streams]
-        self.whole = self.whole or plateau(self.streams)
+        self.whole = self.whole or plateau(self.streams, self.steps_of, self.bench.tail)
 
     def windows(self, most: int, settle: int | None = None) -> list[Window]:
         if self.whole is None:
@@ -127,7 +141,10 @@ class Level:
         """Cut by tokens: while closed a token is a step, also where a busy server merged two chunks."""
         if self.whole is None:
             return []
-        plain = [[replace(step, steps=step.tokens) for step in steps] for steps in self.steps_of]
+        plain = [
+            [replace(step, steps=step.tokens if step.total > self.bench.ramp else 0) for step in steps]
+            for steps in self.steps_of
+        ]
         return cut(plain, self.whole, settle=self.bench.settle, span=self.bench.span, most=most)
 
     def counts(self, window: Window) -> list[Count]:
@@ -145,7 +162,11 @@ class Level:
         ]
 
     def samples(self, windows: Sequence[Window]) -> list[Sample]:
-        return [s for s in self.bench.observer.samples if any(w.holds(s.at) for w in windows)]
+        return [
+            sample
+            for sample in self.bench.observer.samples
+            if any(w.holds(sample.asked) and w.holds(sample.at) for w in windows)
+        ]
 
     def running(self, windows: Sequence[Window]) -> list[int]:
         """Observed running batch, by decode lines and by the gauge."""

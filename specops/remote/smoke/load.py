@@ -143,7 +143,7 @@ class Client:
             for task in waiting:
                 task.cancel()
 
-    async def until(self, tasks: Iterable[asyncio.Task[None]], streams: list[Stream], tokens: int) -> None:
+    async def until(self, streams: list[Stream], tokens: int) -> None:
         """Until each stream has `tokens` tokens (or ended)."""
         while any(stream.ended is None and stream.tokens < tokens for stream in streams):
             await asyncio.sleep(0.005)

@@ -27,7 +27,9 @@ QUEUE = re.compile(r"#queue-req: (\d+)")
 class Sample:
     """One look at the server. A field is None where the release or the moment gave nothing."""
 
+    asked: float
     at: float
+    """Monotonic seconds: what it says was so at some time between the two."""
     running: int | None = None
     queue: int | None = None
     state: str | None = None
@@ -64,6 +66,7 @@ class Observer:
     info: dict[str, Json] = field(default_factory=dict)
     log_read: bool = False
     """Whether the log could be read at all."""
+    poll_s: float = POLL_S
 
     def __post_init__(self) -> None:
         self._reader: LogReader | None = None
@@ -88,7 +91,7 @@ class Observer:
         try:
             while True:
                 await self.look()
-                await asyncio.sleep(POLL_S)
+                await asyncio.sleep(self.poll_s)
         finally:
             reading.cancel()
 
@@ -100,23 +103,25 @@ class Observer:
     async def look(self) -> Sample:
         """One sample now. Its time is that of the answer to the gate's state."""
         self.read_log()
+        asked = time.monotonic()
         text = await self.client.get_text("/metrics", 5.0)
         if text:
             self.metrics = parse_metrics(text)
         info = await self.client.get_json(self.signals.info_path, 5.0)
         if isinstance(info, dict):
             self.info = info
-        sample = self._sample(bool(text), isinstance(info, dict))
+        sample = self._sample(asked, bool(text), isinstance(info, dict))
         self.samples.append(sample)
         return sample
 
-    def _sample(self, fresh: bool, told: bool) -> Sample:
+    def _sample(self, asked: float, fresh: bool, told: bool) -> Sample:
         def number(name: str) -> int | None:
             value = self.metrics.get(name) if fresh else None
             return int(value) if value is not None else None
 
         state, steps = self.gate_state() if told else (None, None)
         return Sample(
+            asked=asked,
             at=time.monotonic(),
             running=number("sglang:num_running_reqs"),
             queue=number("sglang:num_queue_reqs"),

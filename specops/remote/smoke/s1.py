@@ -23,6 +23,8 @@ async def hold_one(bench: Bench, name: str, prompt: str) -> Verdict:
     level = await bench.hold(name, [bench.open_tokens(WINDOWS)], [prompt])
     if spec.num_steps == 0:
         return passed("C=1: answered; the server does not speculate")
+    if spec.simulated:
+        return inconclusive("C=1: acceptance is simulated (SGLANG_SIMULATE_ACC_LEN), so it proves nothing")
     windows = level.windows(WINDOWS)
     verdict = judge_open(level, windows, WINDOWS, 1)
     graph = verdict.evidence.get("graph") or []

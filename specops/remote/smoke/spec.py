@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 Json = Any
-ORDER = ("S0", "S1", "S2", "S3", "S4", "S5", "S7", "S6")
+ORDER = ("S0", "S1", "S3", "S2", "S4", "S5", "S7", "S6")
 """Of a whole run: S6 wants what came before it to be over."""
 TITLES = {
     "S0": "the server admits what the proof needs",
@@ -43,6 +43,8 @@ class Spec:
     prompts: tuple[str, ...]
     api_key_env: str | None
     graphs: bool | None
+    simulated: bool
+    """SGLANG_SIMULATE_ACC_LEN is set: acceptance says nothing."""
 
     @property
     def longest(self) -> int:
@@ -78,6 +80,7 @@ def parse_spec(raw: dict[str, Json], built_in: tuple[str, ...]) -> Spec:
             prompts=tuple(raw.get("prompts") or ()) or built_in,
             api_key_env=raw.get("api_key_env"),
             graphs=raw.get("graphs"),
+            simulated=bool(raw.get("simulated")),
         )
     except KeyError as error:
         raise ValueError(f"the smoke test's specification has no {error}") from None

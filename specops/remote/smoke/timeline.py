@@ -35,5 +35,7 @@ def draw(bench: Bench) -> dict[str, Json]:
             }
             for mark in bench.marks
         ],
-        "victims": bench.victims,
+        "victims": [
+            [[round(at - zero, 2), rate] for at, rate in victim["points"]] for victim in bench.victims
+        ],
     }

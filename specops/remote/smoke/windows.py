@@ -89,13 +89,22 @@ def hidden_steps(stream: Stream, steps: Sequence[Step], signals: Signals) -> int
     return max(0, stream.tokens - 1 - seen)
 
 
-def plateau(streams: Sequence[Stream]) -> Window | None:
-    """While all of them ran: from the last one's first token to the first one's last."""
-    if not streams or any(not stream.chunks for stream in streams):
+def plateau(streams: Sequence[Stream], steps_of: Sequence[Sequence[Step]], tail: int) -> Window | None:
+    """While all of them ran: from the last one's first token to `tail` steps before the first one's end."""
+    if not streams or any(len(steps) <= tail for steps in steps_of):
         return None
     start = max(stream.chunks[0].at for stream in streams)
-    end = min(stream.chunks[-1].at for stream in streams)
+    end = min(_before_end(steps, tail) for steps in steps_of)
     return Window(start, end) if end > start else None
+
+
+def _before_end(steps: Sequence[Step], tail: int) -> float:
+    left = 0
+    for step in reversed(steps):
+        left += step.steps
+        if left > tail:
+            return step.at
+    return steps[0].at
 
 
 def cut(
