@@ -15,8 +15,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from . import procs
+from . import gpus, procs
 from .context import Context, OpFailed
+from .facts import read_version
+from .flags import name_hints
 from .launch import Start, resolve
 
 Json = Any
@@ -33,7 +35,10 @@ def rehearse(ctx: Context, args: dict[str, Json]) -> dict[str, Json]:
     began = time.monotonic()
     try:
         root = copy_package(ctx, folder, args.get("files") or [])
-        report = _run_child(ctx, start, folder, args)
+        report = _run_child(ctx, start, folder, args, hide_gpus=True)
+        if not report.get("ok") and str(report.get("stage")).startswith("import") and gpus.find_smi():
+            # some kernel packages look for a GPU when imported; an import alone takes no memory on it
+            report = _run_child(ctx, start, folder, args, hide_gpus=False)
     except OSError as error:
         raise OpFailed(
             "rehearsal_failed", f"the rehearsal could not be prepared: {error}", host_state=UNTOUCHED
@@ -77,11 +82,15 @@ def copy_package(ctx: Context, folder: Path, files: list[dict[str, Json]]) -> Pa
     return root
 
 
-def _run_child(ctx: Context, start: Start, folder: Path, args: dict[str, Json]) -> dict[str, Json]:
+def _run_child(
+    ctx: Context, start: Start, folder: Path, args: dict[str, Json], *, hide_gpus: bool
+) -> dict[str, Json]:
     program = (pkgutil.get_data(__package__ or "", "data/rehearsal.py") or b"").decode()
     env = dict(start.env)
     env["PYTHONPATH"] = ":".join(part for part in (str(folder), env.get("PYTHONPATH", "")) if part)
-    env |= {"PYTHONDONTWRITEBYTECODE": "1", "CUDA_VISIBLE_DEVICES": ""}
+    env["PYTHONDONTWRITEBYTECODE"] = "1"
+    if hide_gpus:
+        env["CUDA_VISIBLE_DEVICES"] = ""
     env.pop(procs.COOKIE, None)
     reading, writing = os.pipe()
     spec = {
@@ -92,6 +101,7 @@ def _run_child(ctx: Context, start: Start, folder: Path, args: dict[str, Json]) 
         "report_fd": writing,
         "memory_bytes": MEMORY_BYTES,
         "cpu_s": int(DEADLINE_S * 4),
+        "hints": name_hints(read_version(Path(ctx.instance["root"])) or "0"),
     }
     python = str(ctx.instance.get("python") or start.argv[0])
     with (
@@ -160,7 +170,7 @@ def _failed(report: dict[str, Json]) -> OpFailed:
     hint = report.get("hint")
     return OpFailed(
         "rehearsal_failed",
-        f"the rehearsal failed at {stage}: {error}" + (f" (did you mean {hint}?)" if hint else ""),
+        f"the rehearsal failed at {stage}: {error}" + (f" ({hint})" if hint else ""),
         detail={"stage": stage, "traceback": report.get("traceback"), "said": report.get("said")},
         host_state=UNTOUCHED,
         next_command=report.get("next") or "repair the patch, then deploy again",

@@ -131,7 +131,8 @@ def parse_arguments(spec: Spec, tell: Tell) -> None:
     if unknown:
         name = unknown[0].partition("=")[0]
         wrong = Wrong(f"this release has no argument {name}")
-        wrong.hint = next(iter(difflib.get_close_matches(name, list(parser._option_string_actions), 1)), None)
+        near = difflib.get_close_matches(name, list(parser._option_string_actions), 1)
+        wrong.hint = spec["hints"].get(name) or (f"did you mean {near[0]}?" if near else None)
         tell(next=f"remove {name} from the playbook's `server.args`, or take the name that this release uses")
         raise wrong
     tell(arguments=f"{len([word for word in words if word.startswith('--')])} accepted")

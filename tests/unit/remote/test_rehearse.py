@@ -12,6 +12,7 @@ import pytest
 
 from specops.remote import rehearse
 from specops.remote.context import Context, OpFailed
+from specops.remote.flags import name_hints
 
 from .servers import deploying
 
@@ -30,6 +31,7 @@ def install(tmp_path: Path) -> Path:
     root = tmp_path / "site-packages" / "sglang"
     (root / "srt").mkdir(parents=True)
     (root / "__init__.py").write_text("__version__ = '0.5.99'\n")
+    (root / "version.py").write_text("__version__ = '0.5.99'\n")
     (root / "srt" / "__init__.py").write_text("")
     (root / "srt" / "server_args.py").write_text(ARGS)
     (root / "srt" / "worker.py").write_text("VALUE = 1\n")
@@ -75,12 +77,23 @@ def test_a_good_change_is_imported_from_the_copy(run: Rehearsal) -> None:
     assert facts["version"] == "0.5.99"
 
 
+def test_a_name_of_another_release_is_told() -> None:
+    assert name_hints("0.5.9")["--speculative-adaptive"] == "it exists since 0.5.11"
+    assert name_hints("0.5.9")["--cuda-graph-bs-decode"] == "it is --cuda-graph-bs in 0.5.9"
+    assert "--cuda-graph-bs-decode" not in name_hints("0.5.15.post1")
+
+
 @pytest.mark.parametrize(
     ("source", "words", "message"),
     [
         ("import no_such_module\n", (), "import of sglang.srt.worker: ModuleNotFoundError"),
         ("def f(:\n", (), "import of sglang.srt.worker: SyntaxError"),
         (None, ("--cuda-graph-max-bs-decod", "8"), "no argument --cuda-graph-max-bs-decod .did you mean"),
+        (
+            None,
+            ("--cuda-graph-max-bs", "8"),
+            "no argument --cuda-graph-max-bs .it is --cuda-graph-max-bs-decode in",
+        ),
         (None, ("--cuda-graph-max-bs-decode", "x"), "invalid int value"),
         (None, ("--schedule-policy", "none"), "invalid choice"),
         ("import os; os._exit(7)\n", (), "ended with code 7"),
