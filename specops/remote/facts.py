@@ -16,6 +16,8 @@ from .api import api_of
 from .context import OpFailed
 
 Json = Any
+DEFAULT_PORT = "30000"
+"""SGLang's own, where its command line names none."""
 
 
 def read_facts(params: dict[str, Json]) -> dict[str, Json]:
@@ -117,7 +119,7 @@ def _metadata_version(site: Path, name: str) -> str | None:
 
 def read_server(scan: dict[int, procs.Process], port: int) -> Json:
     """The SGLang server that listens on `port`; None where nobody does, or somebody else."""
-    holders = procs.port_holders(scan, port)
+    holders = procs.port_holders(scan, port) or _claimants(scan, port)
     launchers = {members.find_launcher(scan, pid) for pid in holders}
     found = sorted(pid for pid in launchers if members.is_sglang(procs.read_argv(pid)))
     if not found:
@@ -143,6 +145,18 @@ def read_server(scan: dict[int, procs.Process], port: int) -> Json:
         "cookie": cookie,
         "since": procs.start_time(process),
     }
+
+
+def _claimants(scan: dict[int, procs.Process], port: int) -> set[int]:
+    """Another user's sockets are not ours to look up: their owner and the command line tell as much."""
+    owners = {listener.uid for listener in procs.read_listeners(port)}
+    found = set()
+    for pid, process in scan.items():
+        argv = procs.read_argv(pid) if process.uid in owners else []
+        asked = members.find_option(argv, "--port") or DEFAULT_PORT
+        if members.is_sglang(argv) and asked == str(port) and not argv[0].startswith("sglang::"):
+            found.add(pid)
+    return found
 
 
 def read_port(scan: dict[int, procs.Process], port: int, server: Json) -> dict[str, Json]:
