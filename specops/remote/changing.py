@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,7 +24,7 @@ from .request import Request
 from .state import Instance
 
 Json = Any
-KILL_WAIT_S = 10.0
+READER_CHECK_S = 0.5
 
 
 def run(request: Request) -> Json:
@@ -134,7 +135,10 @@ def break_lock(request: Request) -> Json:
 
 @contextlib.contextmanager
 def holding(request: Request, why: str) -> Iterator[None]:
-    """Hold the instance's lock in this process, for a request that ends with its connection."""
+    """Hold the instance's lock in this process, for a request that ends with its connection.
+
+    A broken lock, or a reader that went away, raises `aborted` in it.
+    """
     instance = state.open_instance(request.params)
     held = lock.take(instance)
     since = time.time()
@@ -142,6 +146,17 @@ def holding(request: Request, why: str) -> Iterator[None]:
     def owner() -> dict[str, Json]:
         return lock.describe_owner(pid=os.getpid(), deploy=None, phase=why, since=since, why=why)
 
+    def end(number: int, _: object) -> None:
+        raise OpFailed("aborted", f"the {why} was told to end", host_state="what serves was not touched")
+
+    def watch_reader() -> None:
+        while not request.answers.gone():
+            time.sleep(READER_CHECK_S)
+        if held.fileno() >= 0:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    signal.signal(signal.SIGTERM, end)
+    threading.Thread(target=watch_reader, name="reader", daemon=True).start()
     held.answer_in_thread(owner)
     try:
         yield

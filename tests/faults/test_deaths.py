@@ -7,10 +7,11 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from specops.remote import journal, lock
+from specops.remote import journal, lock, smoke_op
 from specops.remote.state import user_name
 
 from . import ops
@@ -151,6 +152,24 @@ def test_another_user_is_told_whose_it_is(box: Box, waiting: Waiting) -> None:
         assert f"belongs to {user_name()} (uid 0, pid {agent})" in error["message"]
     waiting.release.touch()
     assert waiting.finish().value["how"] == "deployed"
+
+
+@pytest.mark.parametrize("by", ["a broken lock", "a reader that went away"])
+def test_a_request_that_only_holds_the_lock_ends(box: Box, by: str) -> None:
+    def add_naps() -> None:
+        smoke: Any = smoke_op
+        smoke.run_standalone = lambda params, emit: time.sleep(60)
+
+    pid, out = box.start("smoke", {}, add_naps)
+    until(lambda: lock.read_owner(box.instance))
+    assert box.run().error["detail"]["why"] == "smoke"
+    if by == "a broken lock":
+        assert box.ask("lock_break", {"reason": "lunch"}).value["broken"] == "told"
+        assert box.finish(pid, out).error["code"] == "aborted"
+    else:
+        os.close(out)
+        until(lambda: os.waitpid(pid, os.WNOHANG)[0])
+    box.await_free()
 
 
 def test_what_the_dead_agent_ran_dies_with_it(box: Box) -> None:
