@@ -17,6 +17,8 @@ Json = Any
 DEFAULT_INTERVAL = 40
 """Decode steps between two log lines where the server does not say."""
 LATE_STEPS = 16
+SPARE = 3
+"""Tails of steps that a level is longer than its windows need."""
 RAMP_STEPS = 6
 """Steps that early requests may make before the last one has joined."""
 HYSTERESIS_STEPS = 16
@@ -63,11 +65,11 @@ class Bench:
 
     def open_tokens(self, windows: int, extra_steps: int = 0) -> int:
         return self.spec.longest * (
-            RAMP_STEPS + self.settle + (windows * self.span + self.tail) * self.stretch + extra_steps
+            RAMP_STEPS + self.settle + (windows * self.span + SPARE * self.tail) * self.stretch + extra_steps
         )
 
     def closed_tokens(self, windows: int) -> int:
-        return self.ramp + self.settle + (windows * self.span + self.tail) * self.stretch
+        return self.ramp + self.settle + (windows * self.span + SPARE * self.tail) * self.stretch
 
     @property
     def ramp(self) -> int:
@@ -162,11 +164,10 @@ class Level:
         ]
 
     def samples(self, windows: Sequence[Window]) -> list[Sample]:
-        return [
-            sample
-            for sample in self.bench.observer.samples
-            if any(w.holds(sample.asked) and w.holds(sample.at) for w in windows)
-        ]
+        if not windows:
+            return []
+        span = Window(windows[0].start, windows[-1].end)
+        return [s for s in self.bench.observer.samples if span.holds(s.asked) and span.holds(s.at)]
 
     def running(self, windows: Sequence[Window]) -> list[int]:
         """Observed running batch, by decode lines and by the gauge."""
@@ -175,10 +176,13 @@ class Level:
 
     def words(self, windows: Sequence[Window]) -> list[str]:
         """What the gate said of itself within the windows: states polled, and switches in the log."""
+        if not windows:
+            return []
         said = [s.state for s in self.samples(windows) if s.state is not None]
-        return said + [
-            state for at, state in self.bench.observer.switches if any(w.holds(at) for w in windows)
-        ]
+        start, end = windows[0].start, windows[-1].end
+        switches = self.bench.observer.switches
+        entered = [state for at, state in switches if at <= start][-1:]
+        return said + entered + [state for at, state in switches if start < at <= end]
 
     def evidence(self, windows: Sequence[Window]) -> dict[str, Json]:
         samples = self.samples(windows)

@@ -15,7 +15,8 @@ from .signals import Signals
 from .spec import Spec
 
 Json = Any
-POLL_S = 0.08
+POLL_S = 0.06
+METRICS_S = 0.15
 SWITCH = re.compile(r"Switch adaptive runtime state: steps (\d+) -> (\d+)")
 DECODE = re.compile(r"Decode batch.*?#running-req: (\d+)")
 ACCEPT = re.compile(r"accept len: ([\d.]+)")
@@ -74,6 +75,7 @@ class Observer:
             self._reader = LogReader(Path(self.spec.log))
             self._reader.skip_to_end()
             self.log_read = True
+        self._metrics_at, self._fresh = 0.0, False
         self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Observer:
@@ -103,20 +105,35 @@ class Observer:
     async def look(self) -> Sample:
         """One sample now. Its time is that of the answer to the gate's state."""
         self.read_log()
+        await self.read_metrics()
         asked = time.monotonic()
-        text = await self.client.get_text("/metrics", 5.0)
-        if text:
-            self.metrics = parse_metrics(text)
         info = await self.client.get_json(self.signals.info_path, 5.0)
         if isinstance(info, dict):
             self.info = info
-        sample = self._sample(asked, bool(text), isinstance(info, dict))
+        sample = self._sample(asked, isinstance(info, dict))
         self.samples.append(sample)
         return sample
 
-    def _sample(self, asked: float, fresh: bool, told: bool) -> Sample:
+    async def read_metrics(self) -> None:
+        """At most every METRICS_S: gauges change at log lines only, and the page is long."""
+        if time.monotonic() - self._metrics_at < METRICS_S:
+            return
+        text = await self.client.get_text("/metrics", 5.0)
+        self._metrics_at = time.monotonic()
+        self._fresh = bool(text)
+        if text:
+            self.metrics = parse_metrics(text)
+
+    async def count_finished(self) -> int | None:
+        """Requests that ended since the server's start, ours and others'; None without metrics."""
+        self._metrics_at = 0.0
+        await self.read_metrics()
+        value = self.metrics.get("sglang:num_requests_total") if self._fresh else None
+        return int(value) if value is not None else None
+
+    def _sample(self, asked: float, told: bool) -> Sample:
         def number(name: str) -> int | None:
-            value = self.metrics.get(name) if fresh else None
+            value = self.metrics.get(name) if self._fresh else None
             return int(value) if value is not None else None
 
         state, steps = self.gate_state() if told else (None, None)
@@ -128,7 +145,7 @@ class Observer:
             state=state,
             steps=steps,
             retracted=number("sglang:num_retracted_reqs"),
-            accept=self.metrics.get("sglang:spec_accept_length") if fresh else None,
+            accept=self.metrics.get("sglang:spec_accept_length") if self._fresh else None,
         )
 
     @property

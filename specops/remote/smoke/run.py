@@ -29,7 +29,6 @@ CHECKS: dict[str, Check] = {
     "S6": s6.check,
     "S7": s7.check,
 }
-FINISHED = "sglang:num_requests_total"
 LONGER = 3
 PAUSE_S = 1.0
 """Before an open check is repeated."""
@@ -87,9 +86,9 @@ async def _judge(name: str, bench: Bench, deadline: float) -> Verdict:
     left = deadline - time.monotonic()
     if left <= 0:
         return inconclusive(f"the budget of {bench.spec.budget_s:.0f} s is used up")
-    before = (bench.observer.metrics.get(FINISHED), bench.client.finished)
+    before = (await bench.observer.count_finished(), bench.client.finished)
     try:
-        return _heed_foreign(await asyncio.wait_for(check(bench), left), bench, before)
+        return await _heed_foreign(await asyncio.wait_for(check(bench), left), bench, before)
     except Judged as judged:
         return judged.verdict
     except Timeout:
@@ -98,15 +97,14 @@ async def _judge(name: str, bench: Bench, deadline: float) -> Verdict:
         return error(f"the check itself broke: {type(problem).__name__}: {problem}")
 
 
-def _heed_foreign(verdict: Verdict, bench: Bench, before: tuple[float | None, int]) -> Verdict:
+async def _heed_foreign(verdict: Verdict, bench: Bench, before: tuple[int | None, int]) -> Verdict:
     """Requests that ended during the check and were not ours make a pass worth nothing."""
     if verdict.verdict == FAIL or bench.spec.shared:
         return verdict
-    then, ours = before
-    now = bench.observer.metrics.get(FINISHED)
+    now, (then, ours) = await bench.observer.count_finished(), before
     if then is None or now is None:
         return verdict
-    strange = int(now - then) - (bench.client.finished - ours)
+    strange = now - then - (bench.client.finished - ours)
     if strange <= 0:
         return verdict
     return inconclusive(

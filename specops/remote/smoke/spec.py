@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 Json = Any
-ORDER = ("S0", "S1", "S3", "S2", "S4", "S5", "S7", "S6")
-"""Of a whole run: S6 wants what came before it to be over."""
+ORDER = ("S0", "S1", "S3", "S2", "S7", "S4", "S5", "S6")
+"""Of a whole run. S3 is the first to cross, so it names what dies there; S4 compares acceptance on words that
+S7 has found right; S6 wants what came before it to be over."""
 TITLES = {
     "S0": "the server admits what the proof needs",
     "S1": "one request: the gate is open",
