@@ -1,0 +1,64 @@
+"""The zoo's table and its mutants: patches that break a gate, applied to a copy of the package."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from specops.steps.diff import apply_diff
+
+HERE = Path(__file__).parent
+CORE = ("never-closes", "lies-in-its-metric", "crash-zero-division", "garbage-above-t", "stale-draft-kv")
+"""Those that `make test` runs: a gate that does nothing, a liar, a crash, wrong words, a silent collapse."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Mutant:
+    id: str
+    release: str
+    first: str
+    """The check that has to catch it first."""
+    what: str
+
+    @property
+    def folder(self) -> Path:
+        return HERE / self.release / self.id
+
+
+def read_mutants() -> dict[str, Mutant]:
+    table = yaml.safe_load((HERE / "expected.yaml").read_text(encoding="utf-8"))
+    return {
+        name: Mutant(id=name, release=table["release"], first=row["first"], what=row["what"])
+        for name, row in table["mutants"].items()
+    }
+
+
+def breed(mutant: Mutant, package: Path, into: Path) -> Path:
+    """Copy `package` (an install's `sglang` folder) below `into`, mutated; `into` goes on the module path.
+
+    Unchanged files are hard links where that is possible; changed ones are files of their own, so the
+    install keeps its bytes.
+    """
+    copy = into / "sglang"
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(package, copy, copy_function=link, ignore=shutil.ignore_patterns("__pycache__"))
+    for diff in sorted(mutant.folder.glob("*.diff")):
+        text = diff.read_text(encoding="utf-8")
+        path = text.splitlines()[0].removeprefix("--- a/")
+        after = apply_diff((package / path).read_bytes(), text, path)
+        if after is None:
+            raise ValueError(f"{diff}: takes {path} away")
+        (copy / path).unlink()
+        (copy / path).write_bytes(after)
+    return into
+
+
+def link(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
