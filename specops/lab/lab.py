@@ -111,7 +111,8 @@ def start_serving(state: LabState) -> None:
     folder, log = Path(state.folder), Path(state.server_log)
     log.write_bytes(b"")
     argv = server.server_argv(Path(state.python), Path(state.model), Path(state.draft), state.port)
-    process = server.start_server(argv, server.server_env(folder, Path(state.python)), log, folder)
+    env = server.server_env(folder, Path(state.python))
+    process = processes.start_detached(argv, env, log, folder)
     server.await_token(state.port, process, log)
 
 

@@ -2,16 +2,48 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import socket
+import subprocess
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from specops.lab.state import COOKIE
 
 TERM_WAIT_S = 8.0
 KILL_WAIT_S = 10.0
+
+
+STARTED: list[subprocess.Popen[bytes]] = []
+"""What this process started and leaves running; kept, so that each is reaped where it ends before us."""
+
+
+@atexit.register
+def reap() -> None:
+    for process in STARTED:
+        process.poll()
+
+
+def start_detached(
+    argv: Sequence[str], env: Mapping[str, str], log: Path, cwd: Path
+) -> subprocess.Popen[bytes]:
+    """In a session of its own, without our descriptors; its output is appended to `log`."""
+    STARTED[:] = [process for process in STARTED if process.poll() is None]
+    with open(log, "ab") as out:
+        process = subprocess.Popen(
+            argv,
+            env=dict(env),
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    STARTED.append(process)
+    return process
 
 
 def carrying(folder: Path) -> list[int]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import time
-from collections.abc import Mapping
 from pathlib import Path
 
 import requests
@@ -49,19 +48,6 @@ def server_env(folder: Path, python: Path) -> dict[str, str]:
     kept = {key: os.environ[key] for key in ("HOME", "USER", "LOGNAME", "LANG") if key in os.environ}
     path = f"{python.parent}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
     return {**kept, "PATH": path, COOKIE: str(folder), **QUIET}
-
-
-def start_server(argv: list[str], env: Mapping[str, str], log: Path, cwd: Path) -> subprocess.Popen[bytes]:
-    with open(log, "ab") as out:
-        return subprocess.Popen(
-            argv,
-            env=dict(env),
-            cwd=cwd,
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
 
 
 def await_token(port: int, process: subprocess.Popen[bytes] | None, log: Path) -> None:

@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from specops.lab.environment import LabError
+from specops.lab.processes import start_detached
 from specops.lab.state import COOKIE
 
 START_S = 15.0
@@ -76,16 +77,7 @@ def start_ssh(folder: Path, lab: Path, keys: Keys, port: int, kind: str | None =
     else:
         argv = [sys.executable, "-m", "specops.lab.pyssh", str(port), str(keys.host), str(keys.authorized)]
     log = folder / "sshd.log"
-    with open(log, "ab") as out:
-        process = subprocess.Popen(
-            argv,
-            env={**os.environ, COOKIE: str(lab)},
-            cwd=folder,
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+    process = start_detached(argv, {**os.environ, COOKIE: str(lab)}, log, folder)
     _await_banner(process, port, log)
     return chosen
 
