@@ -298,7 +298,7 @@ def main() -> int:
     parser.add_argument("--port", type=int, default=31590)
     options = parser.parse_args()
     chosen = [case for case in CASES if not options.cases or case.name in options.cases]
-    rows, found, used = [], 0, {"specops": specops.__version__}
+    found = 0
     for case in chosen:
         lab = older.prepare(case.release, options.home)
         work = options.work / case.name
@@ -307,29 +307,34 @@ def main() -> int:
             lab=lab, case=case, models=make_models(lab, options.work / "models"), work=work, port=options.port
         )
         row = prove(bench, options.soak)
-        rows.append(row)
-        used |= {f"{case.release} {name}": version for name, version in versions(lab).items()}
+        keep_row(row, {f"{case.release} {name}": version for name, version in versions(lab).items()})
         wrong = problems(row)
         found += bool(wrong)
         print(case.name, "proved" if not wrong else f"NOT proved: {'; '.join(wrong)}", flush=True)
         print(json.dumps(row), flush=True)
-    if len(chosen) == len(CASES):
-        write_result(rows, used, options.soak)
     return 1 if found else 0
 
 
-def write_result(rows: list[dict[str, Any]], used: dict[str, str], soak_s: float) -> None:
-    RESULT.parent.mkdir(parents=True, exist_ok=True)
+def keep_row(row: dict[str, Any], used: dict[str, str]) -> None:
+    """Put a case's row in the result file, in place of its earlier one, failed or not."""
+    old = json.loads(RESULT.read_text(encoding="utf-8")) if RESULT.is_file() else {"rows": [], "versions": {}}
+    rows = [*(other for other in old["rows"] if case_of(other) != case_of(row)), row]
+    rows.sort(key=lambda one: [case.name for case in CASES].index(case_of(one)))
     result = {
         "name": "gate_proof",
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
-        "command": f"make gate-proof (soak {soak_s:.0f} s a case)",
+        "command": "make gate-proof",
         "machine": {"cpus": os.cpu_count(), "gpu": "none"},
-        "versions": used,
+        "versions": {**old["versions"], **used, "specops": specops.__version__},
         "rows": rows,
         "summary": summary(rows),
     }
+    RESULT.parent.mkdir(parents=True, exist_ok=True)
     RESULT.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+
+
+def case_of(row: dict[str, Any]) -> str:
+    return f"{row['release']}-{row['worker']}"
 
 
 def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
