@@ -16,6 +16,8 @@ from .smoke.verdict import Judged
 Json = Any
 Emit = Callable[[dict[str, Json]], None]
 WARM_UP_TOKENS = 32
+POLL_S = 0.5
+"""Looks at the server cost it something: seldom, where speed is measured."""
 LAG_S = 0.02
 LAG_LIMIT_S = 0.1
 """An event loop later than this was itself the bottleneck: the client limited the level."""
@@ -29,7 +31,9 @@ async def run_levels(
     """(level events, `finished` or why it ended early)."""
     found: list[dict[str, Json]] = []
     async with Client(spec) as client:
-        observer = Observer(spec=spec, client=client, signals=read_signals(spec.release, spec.gate))
+        observer = Observer(
+            spec=spec, client=client, signals=read_signals(spec.release, spec.gate), poll_s=POLL_S
+        )
         async with observer:
             for level in levels:
                 await _warm_up(client, spec, level)
@@ -105,9 +109,7 @@ def _describe(
     wall_s = max((stream.ended or 0.0 for stream in good), default=started) - started
     tokens = sum(stream.tokens for stream in good)
     throughput = tokens / wall_s if wall_s > 0 else 0.0
-    rates = [
-        stream.tokens / latency for stream in good if (latency := (stream.ended or 0.0) - stream.started) > 0
-    ]
+    rates = [stream.tokens / max(1e-9, (stream.ended or 0.0) - stream.started) for stream in good]
     per_req = sum(rates) / len(rates) if rates else 0.0
     latency = {
         "avg": sum(latencies) / len(latencies) if latencies else 0.0,
