@@ -19,7 +19,7 @@ DEFAULT_INTERVAL = 40
 LATE_STEPS = 16
 SPARE = 3
 """Tails of steps that a level is longer than its windows need."""
-RAMP_STEPS = 6
+RAMP_STEPS = 24
 """Steps that early requests may make before the last one has joined."""
 HYSTERESIS_STEPS = 16
 """A gate below its threshold again is open after at most so many steps."""
@@ -65,7 +65,10 @@ class Bench:
 
     def open_tokens(self, windows: int, extra_steps: int = 0) -> int:
         return self.spec.longest * (
-            RAMP_STEPS + self.settle + (windows * self.span + SPARE * self.tail) * self.stretch + extra_steps
+            RAMP_STEPS * self.stretch
+            + self.settle
+            + (windows * self.span + SPARE * self.tail) * self.stretch
+            + extra_steps
         )
 
     def closed_tokens(self, windows: int) -> int:
@@ -74,7 +77,7 @@ class Bench:
     @property
     def ramp(self) -> int:
         """Tokens that a request may write before the last one of its level has joined."""
-        return self.spec.longest * RAMP_STEPS
+        return self.spec.longest * RAMP_STEPS * self.stretch
 
     @property
     def tail(self) -> int:
