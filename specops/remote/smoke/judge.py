@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from .bench import Level, reached
 from .verdict import Verdict, failed, inconclusive, passed
@@ -47,6 +48,11 @@ def judge_open(level: Level, windows: Sequence[Window], wanted: int, asked: int)
 def judge_closed(level: Level, windows: Sequence[Window], wanted: int, asked: int) -> Verdict:
     """Exactly one token a step for each request, and the gate says closed all along."""
     evidence = level.evidence(windows)
+    logged = logged_drafts(level, asked)
+    if level.bench.spec.gated and logged is not None:
+        return failed(
+            f"C={asked}: still speculating, {logged:.2f} tokens a step by the server's own log", **evidence
+        )
     if len(windows) < wanted:
         return inconclusive(
             f"C={asked}: {len(windows)} of {wanted} windows of {level.bench.span} steps", **evidence
@@ -75,6 +81,21 @@ def judge_closed(level: Level, windows: Sequence[Window], wanted: int, asked: in
     evidence["tokens_per_step"] = [[1.0] * len(level.streams) for _ in windows]
     evidence["steps"] = [[c.tokens for c in level.counts(window)] for window in windows]
     return passed(f"C={asked}: 1.00 tokens a step for each request, closed", **evidence)
+
+
+def logged_drafts(level: Level, asked: int) -> float | None:
+    """Tokens a step of a log interval that began and ended with `asked` or more running; None if all plain.
+
+    Needs no windows: it holds where requests that draft are over before the last one has joined.
+    """
+    start = min(stream.started for stream in level.streams)
+    end = max(stream.moved for stream in level.streams)
+    lines = [line for line in level.bench.observer.decodes if start < line.at <= end]
+    for before, line in pairwise(lines):
+        full = min(before.running, line.running) >= asked
+        if full and line.accept is not None and line.accept >= level.bench.spec.open_floor:
+            return line.accept
+    return None
 
 
 def _drafted(level: Level, windows: Sequence[Window]) -> int | Verdict:
