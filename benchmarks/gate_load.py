@@ -176,7 +176,7 @@ async def soak(server: Client, seconds: float) -> Counter[str]:
         body = {
             "model": "tiny",
             "messages": [{"role": "user", "content": prompt(chance, chance.randint(1, 60))}],
-            "max_tokens": chance.randint(1, 120),
+            "max_tokens": chance.randint(1, 48),
             "temperature": chance.choice([0, 0, 0.7]),
             "frequency_penalty": chance.choice([0, 0, 0, 0.5]),
             "stop": chance.choice([None, None, " self"]),
