@@ -98,7 +98,7 @@ def _start(
         state_dir=str(folder / "state"),
         server_log=str(folder / "server.log"),
     )
-    state.inventory.write_text(json.dumps({"hosts": {"lab": inventory_entry(state)}}, indent=1))
+    state.inventory.write_text(json.dumps({"hosts": {state.name: inventory_entry(state)}}, indent=1))
     write_state(state)
     if serve:
         start_serving(state)

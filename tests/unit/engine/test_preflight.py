@@ -1,0 +1,85 @@
+"""What preflight refuses, from facts as a host sends them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from specops.engine import preflight
+from specops.errors import Locked, Refused, Unfinished
+from specops.facts.host import HostFacts, parse_host_facts
+
+SERVER: dict[str, Any] = {
+    "pid": 4711,
+    "start_ticks": 1,
+    "pgid": 4711,
+    "uid": 1000,
+    "argv": ["python", "-m", "sglang.launch_server"],
+    "cwd": "/",
+    "members": [4711],
+    "healthy": True,
+    "reported": {},
+}
+
+
+SYSTEMD = {"kind": "systemd", "name": "sglang.service", "how": "its cgroup"}
+HOLDER = {"pid": 9, "user": "bob", "argv": ["nginx"]}
+
+
+def facts(**changes: Any) -> HostFacts:
+    platform = {
+        "machine_id": "m",
+        "boot_id": "b",
+        "hostname": "h",
+        "user": "ops",
+        "uid": 1000,
+        "home": "/home/ops",
+        "python": "3.11",
+        "container": changes.pop("container", None),
+    }
+    raw = {
+        "platform": platform,
+        "install": None,
+        "server": None,
+        "port": {"free": True, "holder": None},
+        "state": {"dir": "/s", "key": "k", **changes.pop("state", {})},
+        **changes,
+    }
+    return parse_host_facts(raw)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"server": {**SERVER, "supervisor": SYSTEMD}}, ["systemd sglang.service", "its cgroup"]),
+        ({"server": SERVER, "container": "docker"}, ["container (docker)"]),
+        ({"server": {**SERVER, "uid": 0}}, ["uid 0", "ops may not stop"]),
+        ({"port": {"free": False, "holder": HOLDER}}, ["pid 9 of bob: nginx"]),
+    ],
+)
+def test_a_server_that_cannot_be_brought_back_is_refused(changes: dict[str, Any], words: list[str]) -> None:
+    with pytest.raises(Refused) as refused:
+        preflight.require_server(facts(**changes), "box")
+    assert all(word in refused.value.message for word in ["box", *words])
+    assert refused.value.host_state == "nothing was changed"
+    assert refused.value.next_command
+
+
+def test_a_server_of_our_own_is_fine() -> None:
+    found = facts(server=SERVER)
+    preflight.require_server(found, "box")
+    assert found.server is not None
+    assert found.server.supervisor is None
+
+
+def test_a_held_lock_says_who_and_since_when() -> None:
+    owner = {"user": "alice", "host": "desk", "deploy": "d1", "phase": "ready", "since": 1_796_000_000.0}
+    with pytest.raises(Locked, match=r"alice@desk .* since 2026-11-30 .* d1, phase ready"):
+        preflight.require_free(facts(state={"lock": owner}), "box")
+
+
+def test_an_unfinished_deploy_asks_for_recover() -> None:
+    with pytest.raises(Unfinished) as unfinished:
+        preflight.require_free(facts(state={"unfinished": {"id": "d1", "phase": "swap"}}), "box")
+    assert unfinished.value.next_command == "specops recover --host box"
