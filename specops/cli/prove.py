@@ -69,7 +69,7 @@ def smoke(
         facts = read_host_facts(at.connector, at.place.question())
         book = at.need_playbook()
         spec = describe_running(facts, at.place, book, threshold=threshold, shared=shared, prompts=prompts)
-        return _tell(at.output, at.ask("smoke", smoke=spec))
+        return _tell(at.output, at.ask("smoke", smoke=spec), at.place.host)
 
 
 def _smoke_url(
@@ -88,11 +88,17 @@ def _smoke_url(
 
         book = load_playbook(playbook or "eagle3-gated", overrides, {})
         spec = describe_url(url, book, shared=shared, prompts=prompts, api_key_env=api_key_env)
-        return _tell(output, run_child("child-smoke", spec, output.on_event))
+        return _tell(output, run_child("child-smoke", spec, output.on_event), url)
 
 
-def _tell(output: Output, result: Any) -> int:
-    output.show("smoke", result)
+def _tell(output: Output, result: Any, host: str) -> int:
+    """Shown, and kept with its picture: what a proof rests on outlives the terminal."""
+    from specops.ui.keep import keep_picture, keep_result
+    from specops.ui.timeline import draw_svg
+
+    kept = keep_result("smoke", host, result)
+    picture = keep_picture(kept, draw_svg(result.get("timeline") or {}, f"boundary smoke test of {host}"))
+    output.show("smoke", {**result, "kept": {"json": kept, "picture": picture}})
     return CODES.get(str(result.get("verdict")), CODES["error"])
 
 
@@ -119,7 +125,7 @@ def sweep(
         spec = describe_running(
             facts, at.place, at.need_playbook(), threshold=threshold, shared=False, prompts=prompts
         )
-        code = _tell(at.output, at.ask("smoke", smoke=spec))
+        code = _tell(at.output, at.ask("smoke", smoke=spec), at.place.host)
         return code or run_sweep(at, spec, levels=levels)
 
 

@@ -10,8 +10,11 @@ from rich.table import Table
 from rich.text import Text
 
 from specops.ui.terminal import duration, styled
+from specops.ui.timeline import view_lines
 
 Json = Any
+ROOM = 36
+"""Columns of a timeline's own words, left and right of its data."""
 
 
 def show_checks(console: Console, checks: Iterable[Mapping[str, Json]]) -> None:
@@ -40,3 +43,8 @@ def show_smoke(console: Console, result: Mapping[str, Json]) -> None:
     for check in checks:
         if check.get("verdict") in {"fail", "error"}:
             console.print(Text(f"  {check.get('id')} {check.get('title', '')}: {check.get('summary', '')}"))
+    for line in view_lines(result.get("timeline") or {}, max(20, console.width - ROOM)):
+        console.print(Text(line), no_wrap=True, overflow="crop")
+    kept = result.get("kept") or {}
+    for path in kept.values():
+        console.print(Text(f"kept in {path}", style="dim"), soft_wrap=True)

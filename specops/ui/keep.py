@@ -26,3 +26,13 @@ def keep_result(kind: str, host: str, result: Json) -> str:
     except OSError as error:
         raise SpecopsError(f"the result cannot be kept in {path}: {error.strerror}") from error
     return str(path)
+
+
+def keep_picture(beside: str, svg: str) -> str:
+    """Write an SVG next to a kept result and return the path."""
+    path = Path(beside).with_suffix(".svg")
+    try:
+        path.write_text(svg, encoding="utf-8")
+    except OSError as error:
+        raise SpecopsError(f"the picture cannot be kept in {path}: {error.strerror}") from error
+    return str(path)
