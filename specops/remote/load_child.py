@@ -86,3 +86,8 @@ class Child:
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()
+        self._reading.join(1.0)
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe is not None and not self._reading.is_alive():
+                with contextlib.suppress(OSError):
+                    pipe.close()
