@@ -12,6 +12,8 @@ from .verdict import PASS, Judged, Verdict, failed, passed
 Json = Any
 WINDOWS = 2
 SITE_STEPS = 12
+FIRST, LATER_TOKENS = 2, 12
+"""So many requests end first, the others so much later: the batch shrinks while it is still above T."""
 
 
 async def check(bench: Bench) -> Verdict:
@@ -21,7 +23,8 @@ async def check(bench: Bench) -> Verdict:
         await bench.hold("S3", [SITE_STEPS * bench.spec.longest] * bench.spec.longest)
     for size in (bench.spec.threshold + 1, bench.spec.threshold + 5):
         before = len(bench.observer.bad_lines)
-        level = await bench.hold("S3", [bench.closed_tokens(WINDOWS)] * size)
+        whole = bench.closed_tokens(WINDOWS)
+        level = await bench.hold("S3", [whole] * FIRST + [whole + LATER_TOKENS] * (size - FIRST))
         verdict = judge_served(level, size)
         if bench.spec.gated:
             verdict = judge_closed(level, level.closed_windows(WINDOWS), WINDOWS, size)

@@ -12,6 +12,7 @@ from .verdict import PASS, Judged, Verdict, failed, inconclusive, passed
 
 Json = Any
 QUIET_S = 10.0
+ANSWER_S = 20.0
 LOOK_S = 1.2
 """SGLang checks its pools when it idles; a leak shows within a second."""
 NOISE = 0.8
@@ -52,8 +53,7 @@ async def settle_down(bench: Bench, bad_before: int) -> dict[str, Json]:
             raise Judged(failed(f"the server's log has: {bad[0]}", log=bad[:8]))
     load = await read_load(bench)
     if load is None:
-        info = await bench.client.get_text("/health", 5.0)
-        if not info and not await bench.client.get_json(bench.signals.info_path):
+        if not await bench.client.get_json(bench.signals.info_path, ANSWER_S):
             raise Judged(failed("the server answers no more after the load"))
         return {}
     if load.get("running") and not bench.spec.shared:
