@@ -89,7 +89,8 @@ def _install_packages(folder: Path, index: str | None, advance: Advance) -> None
     _pip(folder, *source, "torch")
     advance(0.4)
     names = [line for line in PACKAGES.read_text().split("\n") if line and not line.startswith("#")]
-    _pip(folder, *names)
+    # torch again: it is there, but what it requires may not be.
+    _pip(folder, "torch", *names)
     advance(0.85)
     _pip(folder, "--no-deps", *UNRESOLVED)
 
@@ -97,10 +98,17 @@ def _install_packages(folder: Path, index: str | None, advance: Advance) -> None
 def _install_release(base: Path, folder: Path, release: str) -> None:
     """A copy of the base by hard links, with one release's own wheel in it. Deploys replace files by rename,
     so that no copy ever writes into another's bytes."""
-    shutil.copytree(base, folder, symlinks=True, copy_function=os.link)
+    shutil.copytree(base, folder, symlinks=True, copy_function=_link)
     (folder / STAMP).unlink()
     _pip(folder, "--no-deps", f"sglang=={release}")
     install_standin(next((folder / "lib").glob("python3*/site-packages")))
+
+
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # a file system without hard links
+        shutil.copy2(source, target)
 
 
 def install_standin(site: Path) -> None:
@@ -119,7 +127,10 @@ def choose_torch(folder: Path, index: str) -> tuple[str, ...]:
 
     Looks at what would be downloaded first. Raises LabError where that is a CUDA build.
     """
-    for source in (("--index-url", index, "--timeout", "6", "--retries", "0"), ()):
+    # torch alone from its own index: that has other versions of what torch requires than our constraints,
+    # so asking it for all of them finds nothing. They come with the other packages.
+    alone = ("--no-deps", "--index-url", index, "--timeout", "6", "--retries", "0")
+    for source in (alone, ()):
         report = _ask_pip(folder, *source, "torch")
         if report is None:
             continue

@@ -1,8 +1,9 @@
-"""The lab's processes, found by what they carry and never by their names."""
+"""The lab's processes, found by what they carry or as we started them, and never by their names."""
 
 from __future__ import annotations
 
 import atexit
+import json
 import os
 import signal
 import socket
@@ -15,6 +16,9 @@ from specops.lab.state import COOKIE
 
 TERM_WAIT_S = 8.0
 KILL_WAIT_S = 10.0
+RECORD = "started.jsonl"
+"""In a lab's folder: pid and start ticks of what was started. sshd writes its title over its environment,
+so that neither it nor its sessions can be known by what they carry."""
 
 
 STARTED: list[subprocess.Popen[bytes]] = []
@@ -30,7 +34,7 @@ def reap() -> None:
 def start_detached(
     argv: Sequence[str], env: Mapping[str, str], log: Path, cwd: Path
 ) -> subprocess.Popen[bytes]:
-    """In a session of its own, without our descriptors; its output is appended to `log`."""
+    """In a session of its own, without our descriptors; output is appended to `log`. `env` names its lab."""
     STARTED[:] = [process for process in STARTED if process.poll() is None]
     with open(log, "ab") as out:
         process = subprocess.Popen(
@@ -43,22 +47,58 @@ def start_detached(
             start_new_session=True,
         )
     STARTED.append(process)
+    with open(Path(env[COOKIE]) / RECORD, "a") as record:
+        record.write(json.dumps([process.pid, start_ticks(process.pid)]) + "\n")
     return process
 
 
+def read_stat(pid: int) -> list[str]:
+    """Fields of /proc/<pid>/stat from the state on; empty where there is no such process."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []
+
+
+def start_ticks(pid: int) -> int:
+    """Clock ticks from boot to its start: with the pid, unique until the next boot. 0 where it is gone."""
+    stat = read_stat(pid)
+    return int(stat[19]) if stat else 0
+
+
+def recorded(folder: Path) -> set[int]:
+    """What the record names, if it is still that, with its descendants."""
+    try:
+        lines = (folder / RECORD).read_text().splitlines()
+    except OSError:
+        return set()
+    found = {pid for pid, ticks in map(json.loads, lines) if ticks and start_ticks(pid) == ticks}
+    parents = {
+        int(entry.name): read_stat(int(entry.name))
+        for entry in Path("/proc").iterdir()
+        if entry.name.isdigit()
+    }
+    grown = True
+    while grown:
+        children = {pid for pid, stat in parents.items() if stat and int(stat[1]) in found} - found
+        found |= children
+        grown = bool(children)
+    return {pid for pid in found if parents.get(pid, ["Z"])[0] != "Z"}
+
+
 def carrying(folder: Path) -> list[int]:
-    """Pids whose environment says that they belong to the lab in `folder`, zombies left out."""
+    """Pids that belong to the lab in `folder`, by their environment or by the record; zombies left out."""
     mark = f"{COOKIE}={folder}".encode()
-    found = []
+    found = recorded(folder)
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
             continue
         try:
             if mark in (entry / "environ").read_bytes().split(b"\0") and not is_zombie(entry):
-                found.append(int(entry.name))
+                found.add(int(entry.name))
         except OSError:
             continue
-    return found
+    return sorted(found - {os.getpid()})
 
 
 def is_zombie(entry: Path) -> bool:
@@ -74,6 +114,7 @@ def stop_carrying(folder: Path) -> list[int]:
                 _signal(pid, number)
             time.sleep(0.2)
         if not left:
+            (folder / RECORD).unlink(missing_ok=True)
             return []
     return carrying(folder)
 
