@@ -37,23 +37,30 @@ def read_mutants() -> dict[str, Mutant]:
     }
 
 
-def breed(mutant: Mutant, package: Path, into: Path) -> Path:
-    """Copy `package` (an install's `sglang` folder) below `into`, mutated; `into` goes on the module path.
-
-    Unchanged files are hard links where that is possible; changed ones are files of their own, so the
-    install keeps its bytes.
-    """
-    copy = into / "sglang"
-    shutil.rmtree(copy, ignore_errors=True)
-    shutil.copytree(package, copy, copy_function=link, ignore=shutil.ignore_patterns("__pycache__"))
+def mutate(mutant: Mutant, package: Path) -> dict[str, bytes]:
+    """Path below `package` (an install's `sglang` folder) -> its mutated bytes."""
+    changed = {}
     for diff in sorted(mutant.folder.glob("*.diff")):
         text = diff.read_text(encoding="utf-8")
         path = text.splitlines()[0].removeprefix("--- a/")
         after = apply_diff((package / path).read_bytes(), text, path)
         if after is None:
             raise ValueError(f"{diff}: takes {path} away")
+        changed[path] = after
+    return changed
+
+
+def breed(mutant: Mutant, package: Path, into: Path) -> Path:
+    """Copy `package` below `into`, mutated; `into` then goes on the module path.
+
+    Unchanged files are hard links where that is possible; changed ones are files of their own, so the
+    install keeps its bytes.
+    """
+    copy = into / "sglang"
+    shutil.copytree(package, copy, copy_function=link, ignore=shutil.ignore_patterns("__pycache__"))
+    for path, data in mutate(mutant, package).items():
         (copy / path).unlink()
-        (copy / path).write_bytes(after)
+        (copy / path).write_bytes(data)
     return into
 
 
