@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..diagnose import Diagnosis, describe
 from ..logscan import LogReader
 from .load import Client
 from .signals import Signals
@@ -76,6 +77,7 @@ class Observer:
             self._reader.skip_to_end()
             self.log_read = True
         self._metrics_at, self._fresh = 0.0, False
+        self._diagnosis = Diagnosis(gate_expected=self.spec.gate == "native")
         self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Observer:
@@ -172,7 +174,17 @@ class Observer:
         for line in self._reader.read_lines():
             self.take_line(line, now)
 
+    async def root_cause(self, patience_s: float = 1.5) -> str:
+        """What killed the server, by its own log; empty where nothing fatal is in it."""
+        until = time.monotonic() + patience_s
+        while self._reader is not None and not self._diagnosis.settled and time.monotonic() < until:
+            await asyncio.sleep(0.1)
+            self.read_log()
+        root = self._diagnosis.root() if self._diagnosis.fatal else None
+        return str(describe(root)["message"]) if root else ""
+
     def take_line(self, line: str, now: float) -> None:
+        self._diagnosis.feed(line, time.time())
         switch = SWITCH.search(line)
         decode = DECODE.search(line)
         if switch:

@@ -14,7 +14,7 @@ from .observe import Observer
 from .signals import read_signals
 from .spec import TITLES, Spec
 from .timeline import draw
-from .verdict import FAIL, INCONCLUSIVE, PASS, Judged, Verdict, error, inconclusive, worst
+from .verdict import FAIL, INCONCLUSIVE, PASS, Judged, Verdict, error, failed, inconclusive, worst
 
 Json = Any
 Emit = Callable[[dict[str, Json]], None]
@@ -90,11 +90,19 @@ async def _judge(name: str, bench: Bench, deadline: float) -> Verdict:
     try:
         return await _heed_foreign(await asyncio.wait_for(check(bench), left), bench, before)
     except Judged as judged:
-        return judged.verdict
+        return await _name_cause(judged.verdict, bench)
     except Timeout:
         return inconclusive(f"the budget of {bench.spec.budget_s:.0f} s was used up within it")
     except Exception as problem:
         return error(f"the check itself broke: {type(problem).__name__}: {problem}")
+
+
+async def _name_cause(verdict: Verdict, bench: Bench) -> Verdict:
+    """Requests only tell that they broke off; why, the server's log tells."""
+    cause = await bench.observer.root_cause() if verdict.verdict == FAIL else ""
+    if not cause or cause in verdict.summary:
+        return verdict
+    return failed(f"{verdict.summary}; the server's log: {cause}", **{**verdict.evidence, "cause": cause})
 
 
 async def _heed_foreign(verdict: Verdict, bench: Bench, before: tuple[int | None, int]) -> Verdict:
