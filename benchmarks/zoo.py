@@ -1,4 +1,4 @@
-"""Every mutant of tests/zoo on a real server, judged by the smoke test: `python -m benchmarks.zoo [MUTANT ...]`.
+"""Every mutant of tests/zoo on a real server, judged by the smoke test: `python -m benchmarks.zoo [ID ...]`.
 
 Prints a matrix mutant x check. Exit 0 only if each mutant ends in a fail whose first failing check is the one
 that tests/zoo/expected.yaml named, with nothing but passes before it.
