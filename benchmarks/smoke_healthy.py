@@ -21,7 +21,8 @@ import specops
 from benchmarks.gated_server import GatedServer, serve, smoke
 
 RESULT = Path(__file__).resolve().parent / "results" / "smoke_healthy.json"
-SPIN = "while True: pass"
+SPIN = "import os; os.nice(5)\nwhile True: pass"
+"""Company that takes every idle moment of a core, and gives way a little where others wait for it too."""
 
 
 def main() -> int:
