@@ -28,7 +28,8 @@ READY = "specops-lab.json"
 
 COMMON = (
     "torch==2.13.0", "fastapi==0.120.4", "starlette==0.49.3", "uvicorn", "uvloop", "aiohttp", "requests",
-    "pyzmq", "msgspec", "orjson", "psutil", "pydantic", "python-multipart", "prometheus-client", "pillow",
+    "pyzmq", "msgspec", "orjson", "psutil",
+    "pydantic", "python-multipart", "prometheus-client", "pillow",
     "setproctitle", "pybase64",
     "ipython", "dill", "openai==2.6.1", "openai-harmony==0.0.4", "partial_json_parser",
     "apache-tvm-ffi==0.1.11", "sentencepiece", "loguru", "gguf", "einops", "jsonschema", "soundfile", "scipy",
