@@ -19,11 +19,11 @@ VICTIMS = 3
 BEFORE_TOKENS = 60
 GAP_STEPS = 100
 """Shorter gaps leave acceptance high enough to pass."""
-AFTER_TOKENS = 60
+AFTER_TOKENS = 50
 """Stale KV heals out of sight after about 100."""
-STARTS = (0, 20, 40)
+STARTS = (0, 25)
 """Tokens after the company left at which a window may begin: a hysteresis or late chunks add one-token
-steps there. Stale state still shows in a window that begins at 40."""
+steps there. Stale state still shows clearly in a window that begins at 25."""
 SLACK_TOKENS = 200
 """Written while this client looks away."""
 CLOSED_RATE = 1.2
