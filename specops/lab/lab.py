@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,7 +24,8 @@ __all__ = ["LabError", "LabState", "down", "is_serving", "log_path", "status", "
 
 RELEASE = "0.5.18"
 STAGES = ("packages", "models", "ssh", "server")
-FIRST_PORT = 31100
+PORTS = range(20000, 30000, 2)
+"""Below what the kernel gives to outgoing connections; the server's is even, its SSH server's the next."""
 
 
 def up(
@@ -76,8 +78,10 @@ def _start(
     ssh_kind: str | None,
 ) -> LabState:
     known = read_state(name)
-    ssh_port = processes.free_port(known.ssh_port if known else FIRST_PORT + 50)
-    port = processes.free_port(known.port if known else FIRST_PORT)
+    # By the folder's name, so that the labs of two users or homes do not meet while one of them restarts.
+    wish = PORTS[zlib.crc32(str(folder).encode()) % len(PORTS)]
+    ssh_port = processes.free_port(known.ssh_port if known else wish + 1)
+    port = processes.free_port(known.port if known else wish)
     keys = ssh.make_keys(folder / "ssh", ssh_port)
     kind = ssh.start_ssh(folder / "ssh", folder, keys, ssh_port, ssh_kind)
     on_progress("ssh", 1.0)

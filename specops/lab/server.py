@@ -54,7 +54,7 @@ def await_token(port: int, process: subprocess.Popen[bytes] | None, log: Path) -
     """Until one real token was answered. Raises LabError with the end of the log."""
     until = time.monotonic() + READY_S
     while time.monotonic() < until:
-        if answers(port):
+        if answers(port) and (process is None or process.poll() is None):
             return
         if process is not None and process.poll() is not None:
             raise LabError(
