@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import time
 from pathlib import Path
 
 import pytest
@@ -121,20 +120,18 @@ def test_what_could_not_be_started_again_is_refused(tmp_path: Path, ctx: Context
 
 
 def test_a_process_that_appears_while_killing_is_killed_too(tmp_path: Path) -> None:
-    with serving(tmp_path) as stand:
-        late = {"at": time.monotonic() + 0.3}
-        with serving(tmp_path) as second:
-            keys = {(stand.pid, stand.start_ticks)}
-            more = {(second.pid, second.start_ticks)}
+    with serving(tmp_path) as stand, serving(tmp_path) as second:
+        keys = {(stand.pid, stand.start_ticks)}
+        more = {(second.pid, second.start_ticks)}
+        looks: list[int] = []
 
-            def find() -> set[tuple[int, int]]:
-                wanted = keys | (more if time.monotonic() > late["at"] else set())
-                return {key for key in wanted if procs.lives(*key)}
+        def find() -> set[tuple[int, int]]:
+            """The second one is not there yet when first looked for."""
+            looks.append(1)
+            wanted = keys | (more if len(looks) > 1 else set())
+            return {key for key in wanted if procs.lives(*key)}
 
-            find_first = find()
-            assert find_first == keys
-            os.kill(stand.pid, signal.SIGSTOP)
-            time.sleep(0.4)
-            gone = stop.stop_processes(find, launcher=None, drain_s=0, term_s=0.3)
-            assert gone == keys | more
-            await_true(lambda: not procs.lives(*next(iter(more))))
+        os.kill(stand.pid, signal.SIGSTOP)
+        gone = stop.stop_processes(find, launcher=None, drain_s=0, term_s=0.3)
+        assert gone == keys | more
+        await_true(lambda: not procs.lives(*next(iter(more))))
