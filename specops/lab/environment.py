@@ -76,7 +76,12 @@ def _build(folder: Path, fill: Callable[[Path], None]) -> None:
     try:
         fill(temp)
         (temp / STAMP).write_text("{}")
-        temp.rename(folder)
+        try:
+            temp.rename(folder)
+        except OSError:
+            if not (folder / STAMP).is_file():
+                raise
+            shutil.rmtree(temp)  # another lab made the same one meanwhile
     except BaseException:
         shutil.rmtree(temp, ignore_errors=True)
         raise
