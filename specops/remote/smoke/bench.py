@@ -19,6 +19,8 @@ DEFAULT_INTERVAL = 40
 LATE_STEPS = 16
 SPARE = 3
 """Tails of steps that a level is longer than its windows need."""
+SPARE_WINDOWS = 3
+"""Windows that a closed level is longer than it needs: a starved machine runs its requests far apart."""
 RAMP_STEPS = 24
 """Steps that early requests may make before the last one has joined."""
 HYSTERESIS_STEPS = 16
@@ -67,12 +69,13 @@ class Bench:
         return self.spec.longest * (
             RAMP_STEPS * self.stretch
             + self.settle
-            + (windows * self.span + SPARE * self.tail) * self.stretch
+            + ((windows + 1) * self.span + SPARE * self.tail) * self.stretch
             + extra_steps
         )
 
     def closed_tokens(self, windows: int) -> int:
-        return self.ramp + self.settle + (windows * self.span + SPARE * self.tail) * self.stretch
+        spared = (windows + SPARE_WINDOWS) * self.span
+        return self.ramp + self.settle + (spared + SPARE * self.tail) * self.stretch
 
     @property
     def ramp(self) -> int:
