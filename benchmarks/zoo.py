@@ -31,7 +31,7 @@ def main() -> int:
     parser.add_argument("--port", type=int, default=31310)
     parser.add_argument("--keep", action="store_true", help="add to the rows that are there")
     asked = parser.parse_args()
-    known = read_mutants()
+    known = read_mutants("0.5.18")
     rows = json.loads(RESULT.read_text())["rows"] if asked.keep and RESULT.exists() else []
     chosen = [known[name] for name in asked.mutants or known]
     rows = [row for row in rows if row["mutant"] not in {mutant.id for mutant in chosen}]

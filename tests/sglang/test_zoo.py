@@ -7,7 +7,7 @@ from pathlib import Path
 from specops.lab.lab import LabState
 from tests.zoo.mutants import mutate, read_mutants
 
-MUTANTS = read_mutants()
+MUTANTS = read_mutants("0.5.18")
 
 
 def test_each_mutant_of_the_table_fits_the_release_and_compiles(session_lab: LabState) -> None:

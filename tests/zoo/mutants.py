@@ -29,16 +29,17 @@ class Mutant:
         return HERE / self.release / self.id
 
 
-def read_mutants() -> dict[str, Mutant]:
+def read_mutants(release: str) -> dict[str, Mutant]:
+    """Those of one release by id; raises KeyError where the table has none."""
     table = yaml.safe_load((HERE / "expected.yaml").read_text(encoding="utf-8"))
     return {
-        name: Mutant(id=name, release=table["release"], first=row["first"], what=row["what"])
-        for name, row in table["mutants"].items()
+        name: Mutant(id=name, release=release, first=row["first"], what=row["what"])
+        for name, row in table["releases"][release].items()
     }
 
 
 def mutate(mutant: Mutant, package: Path) -> dict[str, bytes]:
-    """Path below `package` (an install's `sglang` folder) -> its mutated bytes."""
+    """Path below `package` (an install's `sglang` folder, patched where the gate is) -> its mutated bytes."""
     changed = {}
     for diff in sorted(mutant.folder.glob("*.diff")):
         text = diff.read_text(encoding="utf-8")
