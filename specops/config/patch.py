@@ -17,6 +17,9 @@ from specops.errors import ConfigError, Refused
 
 ABSENT = "absent"
 FILE = "patch.yaml"
+PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
+FILLED_IN = ("threshold", "hysteresis_steps")
+"""Of the playbook's gate, in the flags and variables of a patch."""
 
 
 def digest_problem(text: str) -> str | None:
@@ -34,6 +37,15 @@ def inside_problem(text: str) -> str | None:
 
 def id_problem(text: str) -> str | None:
     return None if re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", text) else "must be lower-case words joined by '-'"
+
+
+def placeholder_problem(values: Mapping[str, Flag]) -> str | None:
+    for name, value in values.items():
+        for word in PLACEHOLDER.findall(value) if isinstance(value, str) else ():
+            if word not in FILLED_IN:
+                known = " and ".join(f"{{{each}}}" for each in FILLED_IN)
+                return f"{name}: nothing fills in {{{word}}}; there are {known}"
+    return None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -86,9 +98,13 @@ class PatchFile:
     provides: Provides = setting("what a playbook can ask for", default=Provides())
     releases: Mapping[str, PatchRelease] = setting("by SGLang release")
     flags: Mapping[str, Flag] = setting(
-        "launch flags; {threshold} and {hysteresis_steps} are filled in", default={}
+        "launch flags; {threshold} and {hysteresis_steps} are filled in",
+        default={},
+        check=placeholder_problem,
     )
-    env: Mapping[str, Text] = setting("variables of the server, filled in alike", default={})
+    env: Mapping[str, Text] = setting(
+        "variables of the server, filled in alike", default={}, check=placeholder_problem
+    )
     refuses: tuple[Refusal, ...] = setting("launches that it does not work with", default=())
 
 

@@ -18,6 +18,7 @@ from specops.facts.server import Server
 from specops.steps.files import back_up, check_files, digest, stage, swap
 from specops.steps.gate import Gate, choose_gate, native_config
 from specops.steps.launch import Launch, build_launch, graphs_on
+from specops.steps.patch_launch import patch_env
 from specops.steps.server import Clocks, LaunchSpec, await_ready, capture, launch, rehearse, stop
 from specops.steps.server import smoke as smoke_step
 from specops.steps.smoke import build_smoke
@@ -94,7 +95,9 @@ def _gate(wish: Wish, install: Install) -> Gate:
 
 def _patches(wish: Wish, gate: Gate) -> tuple[Patch, ...]:
     ids = [*wish.playbook.patches, *([gate.patch] if gate.patch else [])]
-    return tuple(find_patch(wish.available, name) for name in dict.fromkeys(ids))
+    patches = tuple(find_patch(wish.available, name) for name in dict.fromkeys(ids))
+    preflight.require_one_gate(patches, gate)
+    return patches
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -116,7 +119,9 @@ class _Deploy:
             gate=self.gate,
             gate_path=self._gate_path(),
             levels=self.wish.levels,
+            patches=self.patches,
         )
+        preflight.require_patches_fit(self.patches, start.argv, self.facts, self.wish.playbook)
         if not changes.files and self._serves(start):
             return Nothing(facts=self.facts, why="the files, the arguments and the server are already so")
         name = new_id()
@@ -161,8 +166,7 @@ class _Deploy:
         server, current = self.facts.server, self.facts.state.current
         if server is None or current is None or not server.healthy or server.cookie not in current.cookies:
             return False
-        wanted = {**self.place.env, **self.wish.playbook.env.set}
-        same_env = all(server.env.get(key) == value for key, value in wanted.items())
+        same_env = all(server.env.get(key) == value for key, value in self._env().items())
         return tuple(server.argv[1:]) == tuple(start.argv[1:]) and same_env
 
     def _spec(self, name: str, start: Launch) -> LaunchSpec:
@@ -171,12 +175,17 @@ class _Deploy:
             argv=start.argv,
             cwd=server.cwd if server else self.facts.platform.home,
             base="old_server" if server else "login",
-            set={**self.place.env, **book.env.set},
+            set=self._env(),
             unset=book.env.unset,
             path=(start.argv[0].rsplit("/", 1)[0],),
             port=self.place.port,
             cookie=name,
         )
+
+    def _env(self) -> dict[str, str]:
+        """Variables of the new server, over what it starts from."""
+        book = self.wish.playbook
+        return {**patch_env(self.patches, book, self.place.env), **self.place.env, **book.env.set}
 
     def _instance(self) -> dict[str, object]:
         return {**self.place.reference(), "root": self.install.root}

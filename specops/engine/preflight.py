@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from specops.config.patch import Patch
 from specops.config.playbook import Playbook
 from specops.engine.words import since
 from specops.errors import Locked, Refused, Unfinished
 from specops.facts.host import HostFacts
 from specops.facts.install import Install
+from specops.steps.gate import Gate
+from specops.steps.patch_launch import find_refusal, read_flags
 
 UNCHANGED = "nothing was changed"
 
@@ -99,3 +104,41 @@ def require_threshold(playbook: Playbook) -> None:
             next_command=f"--threshold {admits - 1} or less, or "
             f"--set server.max_running_requests={playbook.gate.threshold + 5}",
         )
+
+
+def require_one_gate(patches: Sequence[Patch], gate: Gate) -> None:
+    """A patch that brings a gate is the gate: beside another one, or none, nobody would know which closed."""
+    for patch in patches:
+        if patch.gate and patch.id != gate.patch:
+            raise Refused(
+                f"`patches:` asks for {patch.id}, which brings a gate, "
+                f"but the gate is {gate.kind}: {gate.why}",
+                host_state=UNCHANGED,
+                next_command=f"leave {patch.id} out of `patches:`, or give --gate {patch.gate}",
+            )
+
+
+def require_patches_fit(
+    patches: Sequence[Patch], argv: Sequence[str], facts: HostFacts, playbook: Playbook
+) -> None:
+    """No patch is asked to work with what it refuses, nor is a feature of the old server lost unsaid."""
+    found = find_refusal(patches, argv)
+    if found:
+        patch, refusal = found
+        raise Refused(
+            f"patch {patch.id} does not work with --{refusal.flag}, "
+            f"which the playbook asks for: {refusal.why}",
+            host_state=UNCHANGED,
+            next_command=f"take {refusal.flag} out of server.args, or give --gate none",
+        )
+    old = facts.server.argv if facts.server else ()
+    found = find_refusal(patches, old)
+    if facts.server and found and read_flags(old)[found[1].flag].lower() != "false":
+        patch, refusal = found
+        if playbook.server.args.get(refusal.flag) is not False:
+            raise Refused(
+                f"the server that runs now (pid {facts.server.pid}) has --{refusal.flag}, "
+                f"and patch {patch.id} does not work with it: {refusal.why}",
+                host_state=UNCHANGED,
+                next_command=f"--gate none keeps it; to give it up: --set server.args.{refusal.flag}=false",
+            )

@@ -8,6 +8,7 @@ where T is a captured size.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -17,6 +18,7 @@ from specops.errors import Refused
 GateKind = Literal["native", "batch-gate", "none"]
 NATIVE_SINCE = (0, 5, 14, 0)
 BATCH_GATE = "batch-gate"
+RELEASE = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?(?:\.?post(?P<post>\d+))?(?P<early>\.?(?:dev|rc|a|b)\d*)?")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,18 +33,18 @@ class Gate:
 
 
 def parse_release(version: str) -> tuple[int, int, int, int]:
-    """`0.5.12.post1` -> (0, 5, 12, 1); a suffix after + is a build of the same release."""
-    numbers = [0, 0, 0, 0]
-    parts = version.split("+")[0].split(".")
-    try:
-        for index, part in enumerate(parts[:4]):
-            numbers[index] = int(part.removeprefix("post"))
-    except ValueError:
+    """`0.5.12.post1` -> (0, 5, 12, 1); a suffix after + is a build of the same release.
+
+    What leads up to a release (`0.5.13.dev7`, `0.5.13rc1`) is before it: (0, 5, 13, -1).
+    """
+    match = RELEASE.fullmatch(version.split("+")[0])
+    if match is None:
         raise Refused(
             f"SGLang calls itself {version!r}, which is no release that specops knows how to read",
             next_command="specops facts",
-        ) from None
-    return numbers[0], numbers[1], numbers[2], numbers[3]
+        )
+    last = -1 if match["early"] else int(match["post"] or 0)
+    return int(match[1]), int(match[2]), int(match[3] or 0), last
 
 
 def choose_gate(
@@ -59,24 +61,30 @@ def choose_gate(
         return Gate(kind="native", why=why, config=native_config(num_steps, threshold))
     if wanted == "native":
         raise Refused(
-            f"gate: native needs SGLang 0.5.14 or newer and topk 1; this is {release} with topk {topk} "
-            "(SGLang would switch its gate off silently)",
+            f"gate: native needs SGLang 0.5.14 or newer and topk 1; this is {release} with topk {topk}: "
+            f"{_no_native(release, topk)}",
             host_state="nothing was changed",
             next_command="specops plan --gate auto",
         )
     if gate_patches:
-        why = f"SGLang {release} with topk {topk} has no native gate; patch {gate_patches[0]} brings one"
+        why = f"patch {gate_patches[0]}, made for SGLang {release}: {_no_native(release, topk)}"
         return Gate(kind="batch-gate", why=why, patch=gate_patches[0])
-    reason = "no patch of specops brings a gate to it"
-    if wanted == "auto":
-        reason = (
-            f"it has no native gate with topk {topk} (that takes 0.5.14 or newer and topk 1) and {reason}"
-        )
     raise Refused(
-        f"SGLang {release} cannot be gated: {reason}",
+        f"SGLang {release} with topk {topk} has no gate that works: {_no_native(release, topk)}, "
+        "and no patch of specops brings one to it",
         host_state="nothing was changed",
-        next_command="specops patch list",
+        next_command="--set draft.topk=1 --set draft.num_draft_tokens=0, or --gate none"
+        if topk > 1 and parse_release(release) >= NATIVE_SINCE
+        else "specops patch list",
     )
+
+
+def _no_native(release: str, topk: int) -> str:
+    if parse_release(release) < NATIVE_SINCE:
+        return "its own gate came with 0.5.14"
+    if topk > 1:
+        return f"its own gate switches itself off, silently, with topk {topk} (it takes 1)"
+    return "the playbook asks for a patch and not for its own gate"
 
 
 def native_config(num_steps: int, threshold: int) -> bytes:

@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from specops.config.patch import Patch
 from specops.config.playbook import Draft, Playbook
 from specops.steps.gate import Gate, parse_release, sizes_for
+from specops.steps.patch_launch import patch_flags
 
 HEADROOM = 5
 """The smoke test runs at T+5; a server that admits fewer requests would queue them instead."""
@@ -39,8 +41,12 @@ def build_launch(
     gate: Gate,
     gate_path: str | None,
     levels: Sequence[int],
+    patches: Sequence[Patch] = (),
 ) -> Launch:
-    """`levels` are those of a sweep that was asked for, else empty; `gate_path` is the native gate's file."""
+    """`levels` are those of a sweep that was asked for, else empty; `gate_path` is the native gate's file.
+
+    Raises Refused where the playbook gives a flag of a patch another value.
+    """
     server = playbook.server
     running = admitted(playbook, levels)
     notes = []
@@ -60,24 +66,29 @@ def build_launch(
     }
     if playbook.draft:
         args |= _draft_args(playbook.draft)
-    args |= _gate_args(playbook, gate, gate_path)
+    if gate.kind == "native":
+        args |= {"speculative-adaptive": True, "speculative-adaptive-config": gate_path}
+    args |= patch_flags(patches, playbook)
     args |= _graph_args(playbook, release, gate, running)
     args |= server.args
-    expect = {
-        key: args[flag]
-        for key, flag in {
-            "model_path": "model-path",
-            "port": "port",
-            "tp_size": "tp-size",
-            "max_running_requests": "max-running-requests",
-            "speculative_algorithm": "speculative-algorithm",
-            "speculative_draft_model_path": "speculative-draft-model-path",
-            "speculative_eagle_topk": "speculative-eagle-topk",
-        }.items()
+    argv = (python, "-m", "sglang.launch_server", *words(args))
+    return Launch(argv=argv, expect=_expected(args), max_running=running, notes=tuple(notes))
+
+
+def _expected(args: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        flag.replace("-", "_"): args[flag]
+        for flag in (
+            "model-path",
+            "port",
+            "tp-size",
+            "max-running-requests",
+            "speculative-algorithm",
+            "speculative-draft-model-path",
+            "speculative-eagle-topk",
+        )
         if args.get(flag) is not None
     }
-    argv = (python, "-m", "sglang.launch_server", *words(args))
-    return Launch(argv=argv, expect=expect, max_running=running, notes=tuple(notes))
 
 
 def _draft_args(draft: Draft) -> dict[str, Any]:
@@ -88,17 +99,6 @@ def _draft_args(draft: Draft) -> dict[str, Any]:
         "speculative-eagle-topk": draft.topk,
         "speculative-num-draft-tokens": draft.num_draft_tokens,
     }
-
-
-def _gate_args(playbook: Playbook, gate: Gate, gate_path: str | None) -> dict[str, Any]:
-    if gate.kind == "native":
-        return {"speculative-adaptive": True, "speculative-adaptive-config": gate_path}
-    if gate.kind == "batch-gate":
-        return {
-            "speculative-disable-batch-threshold": playbook.gate.threshold,
-            "speculative-gate-hysteresis": playbook.gate.hysteresis_steps,
-        }
-    return {}
 
 
 def _graph_args(playbook: Playbook, release: str, gate: Gate, running: int) -> dict[str, Any]:

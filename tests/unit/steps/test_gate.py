@@ -29,7 +29,12 @@ def test_native_from_0_5_14_on_and_with_topk_1_alone() -> None:
     ):
         with pytest.raises(Refused, match=release):
             gate(wanted, release, topk)
-    assert parse_release("0.5.13.post1") < parse_release("0.5.14")
+    with pytest.raises(Refused, match="switches itself off, silently, with topk 4"):
+        gate("auto", "0.5.18", topk=4)
+    assert parse_release("0.5.13.post1") < parse_release("0.5.14.dev3+gabc") < parse_release("0.5.14")
+    assert parse_release("0.5.13rc1") < parse_release("0.5.13")
+    with pytest.raises(Refused, match="no release"):
+        parse_release("main")
 
 
 def test_the_file_closes_at_t_plus_1() -> None:

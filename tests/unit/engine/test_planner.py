@@ -1,0 +1,155 @@
+"""What a plan takes from a patch besides its files: flags, variables, and the launches that it refuses."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specops.config.overrides import parse_override
+from specops.config.patch import Patch, load_patches
+from specops.config.playbook import Playbook, load_playbook
+from specops.engine.place import Place
+from specops.engine.plan import Plan
+from specops.engine.planner import Wish, make_plan
+from specops.errors import ConfigError, Refused
+from specops.steps.diff import make_diff, sha256
+from tests.unit.engine.test_preflight import SERVER
+
+BEFORE, AFTER = b"STEPS = 3\n", b"STEPS = 0\n"
+PATCH = f"""\
+id: gate
+title: t
+provides: {{gate: batch-gate}}
+flags: {{speculative-disable-batch-threshold: "{{threshold}}", gate-hysteresis: "n{{hysteresis_steps}}"}}
+env: {{GATE_LOG: "t{{threshold}}"}}
+refuses:
+  - {{flag: enable-lora, why: it has not been tried}}
+  - {{flag: page-size, value: 16, why: pages are one token here}}
+releases:
+  0.5.12:
+    modules: [sglang.worker]
+    files:
+      - {{path: worker.py, before: {sha256(BEFORE)}, after: {sha256(AFTER)}, diff: worker.diff}}
+"""
+PLACE = Place(host="box", port=30000, python="/opt/bin/python", state="/s", env={"A": "1"})
+
+
+class Host:
+    """Answers like an agent on a host with one file in its install."""
+
+    def __init__(self, release: str, argv: list[str] | None) -> None:
+        self.release, self.argv = release, argv
+
+    def call(self, verb: str, params: dict[str, Any], **_: Any) -> Any:
+        if verb == "read_file":
+            return {"files": {"worker.py": {"base64": base64.b64encode(BEFORE).decode()}}, "stored": {}}
+        server = {**SERVER, "argv": self.argv, "env": {"HOME": "/root"}} if self.argv is not None else None
+        models = {path: {"exists": True, "complete": True, "detail": ""} for path in params["models"]}
+        return {
+            "platform": {
+                "machine_id": "m", "boot_id": "b", "hostname": "h", "user": "u", "uid": 1000,
+                "home": "/home/u", "python": "3.11",
+            },
+            "install": {
+                "python": "/opt/bin/python", "root": "/opt/sglang", "version": self.release, "torch": None,
+                "writable": True, "files": {"worker.py": sha256(BEFORE)},
+            },
+            "models": models, "server": server, "port": {"free": True, "holder": None},
+            "state": {"dir": "/s", "key": "k"},
+        }  # fmt: skip
+
+
+@pytest.fixture
+def patches(tmp_path: Path) -> dict[str, Patch]:
+    folder = tmp_path / "patches" / "gate"
+    folder.mkdir(parents=True)
+    (folder / "patch.yaml").write_text(PATCH)
+    (folder / "worker.diff").write_text(make_diff(BEFORE, AFTER, "worker.py"))
+    return load_patches(folder.parent)
+
+
+def book(*settings: str) -> Playbook:
+    overrides = [parse_override(text) for text in ("gate.threshold=7", "draft.topk=4", *settings)]
+    overrides.append(parse_override("draft.num_draft_tokens=16"))
+    return load_playbook("lab", overrides, {"model": "/m", "draft": "/d"})
+
+
+def plan(
+    patches: dict[str, Patch], playbook: Playbook, release: str = "0.5.12", old: str | None = None
+) -> Plan:
+    host = Host(release, old.split() if old is not None else None)
+    made = make_plan(PLACE, Wish(playbook=playbook, available=patches), host)  # type: ignore[arg-type]
+    assert isinstance(made, Plan)
+    return made
+
+
+def after(flag: str, made: Plan) -> str:
+    return made.launch[made.launch.index(flag) + 1]
+
+
+def test_flags_and_variables_of_the_patch_are_filled_in_and_shown(patches: dict[str, Patch]) -> None:
+    made = plan(patches, book())
+    assert after("--speculative-disable-batch-threshold", made) == "7"
+    assert after("--gate-hysteresis", made) == "n4"
+    assert made.env_changes["GATE_LOG"] == "t7"
+    assert made.env_changes["A"] == "1"
+    assert any("patch gate, made for SGLang 0.5.12" in note for note in made.notes)
+    started = next(step for step in made.steps if step.do.op == "server.launch").do.args["launch"]
+    assert started["env"]["set"] == {"GATE_LOG": "t7", "A": "1"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "old", "words"),
+    [
+        (
+            ["server.args.enable-lora=true"],
+            None,
+            "--enable-lora, which the playbook asks for: it has not been",
+        ),
+        (["server.args.page-size=16"], None, "--page-size, which the playbook asks for: pages are one token"),
+        ([], "python -m sglang.launch_server --enable_lora", r"pid 4711\) has --enable-lora"),
+        ([], "python -m sglang.launch_server --page-size=16", r"has --page-size"),
+        (["server.args.gate-hysteresis=9"], None, "server.args gives gate-hysteresis 9, but patch gate sets"),
+        (["env.set.GATE_LOG=no"], None, "needs GATE_LOG=t7 .*, but this instance's is no"),
+        (["env.unset=[GATE_LOG]"], None, "env.unset takes it away"),
+        (["patches=[gate]", "gate.kind=none"], None, "brings a gate, but the gate is none"),
+    ],
+)
+def test_what_the_patch_does_not_work_with_is_refused_before_anything_changes(
+    patches: dict[str, Patch], settings: list[str], old: str | None, words: str
+) -> None:
+    with pytest.raises(Refused, match=words) as refused:
+        plan(patches, book(*settings), old=old)
+    assert refused.value.host_state == "nothing was changed"
+    assert refused.value.next_command
+
+
+@pytest.mark.parametrize(
+    ("settings", "old"),
+    [
+        (["server.args.page-size=1"], "python -m sglang.launch_server --page-size 1"),
+        (["server.args.enable-lora=false"], "python -m sglang.launch_server --enable-lora"),
+    ],
+)
+def test_another_value_and_a_feature_given_up_on_purpose_are_fine(
+    patches: dict[str, Patch], settings: list[str], old: str
+) -> None:
+    assert plan(patches, book(*settings), old=old).summary["gate"] == "batch-gate"
+
+
+def test_a_tree_on_a_release_whose_own_gate_would_switch_itself_off_is_refused(
+    patches: dict[str, Patch],
+) -> None:
+    with pytest.raises(Refused, match=r"0.5.18 with topk 4 has no gate that works: .* switches itself off"):
+        plan(patches, book(), release="0.5.18")
+
+
+def test_a_placeholder_that_nothing_fills_in_is_found_when_the_patch_is_read(tmp_path: Path) -> None:
+    folder = tmp_path / "gate"
+    folder.mkdir()
+    (folder / "patch.yaml").write_text(PATCH.replace("t{threshold}", "{treshold}"))
+    with pytest.raises(ConfigError, match=r"patch.yaml:5: .*nothing fills in \{treshold\}"):
+        load_patches(tmp_path)
