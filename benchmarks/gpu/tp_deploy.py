@@ -1,0 +1,106 @@
+"""The tensor-parallel run on a host with several GPUs; tp_deploy.sh prepares the host and calls this."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import tarfile
+from pathlib import Path
+
+from benchmarks.gpu.shapes import make_models
+from benchmarks.tp_box import Box
+from benchmarks.tp_record import Record, table
+from benchmarks.tp_run import common_arguments, measure_plain, run
+from specops.remote.facts import read_version
+from specops.remote.gpus import read_gpus
+
+PASSED_ON = ("CUDA", "NVIDIA", "NCCL", "NVSHMEM", "TORCH", "TRITON", "LD_LIBRARY_PATH", "LIBRARY_PATH", "CC")
+"""Variables of this shell, by how their names begin, that the server gets as well."""
+NO_MULTICAST = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NVSHMEM_DISABLE_NVLS": "1"}
+ACCEPT_LENGTH = "3"
+"""Simulated. A whole number: of a fraction each rank would draw its own share, and the ranks part ways."""
+
+SERVER = {
+    "mem_fraction_static": 0.5,
+    "max_running_requests": 64,
+    "args": {
+        "load-format": "dummy",
+        "attention-backend": "triton",
+        "sampling-backend": "pytorch",
+        "grammar-backend": "none",
+        "disable-piecewise-cuda-graph": True,
+        "disable-custom-all-reduce": True,
+        "cuda-graph-max-bs": 64,
+    },
+}
+
+
+def server_environment() -> dict[str, str]:
+    own = {name: value for name, value in os.environ.items() if name.startswith(PASSED_ON)}
+    offline = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
+    simulated = {"SGLANG_SIMULATE_ACC_LEN": ACCEPT_LENGTH}
+    return {**own, "PATH": os.environ["PATH"], **offline, **NO_MULTICAST, **simulated}
+
+
+def find_package(python: Path) -> Path:
+    ask = "import importlib.util as u; print(list(u.find_spec('sglang').submodule_search_locations)[0])"
+    done = subprocess.run([str(python), "-I", "-c", ask], check=True, capture_output=True, text=True)
+    return Path(done.stdout.strip()).resolve()
+
+
+def keep_logs(box: Box, out: Path) -> None:
+    """The logs of every server and the deploys' own files, in one archive beside the result."""
+    with tarfile.open(out / f"tp{box.tp}-logs.tar.gz", "w:gz") as archive:
+        for path in sorted(box.work.rglob("*")):
+            small = path.is_file() and path.stat().st_size < 8 * 1024 * 1024
+            if small and (path.suffix in (".log", ".jsonl", ".json", ".txt", ".yaml")):
+                archive.add(path, arcname=str(path.relative_to(box.work)))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--python", type=Path, required=True, help="of the SGLang install")
+    parser.add_argument("--out", type=Path, required=True, help="folder of tp_gpu.json")
+    parser.add_argument("--budget-s", type=float, default=540)
+    common_arguments(parser)
+    options = parser.parse_args()
+    cards = read_gpus()
+    if cards == "none":
+        parser.error("nvidia-smi shows no GPU on this machine")
+    package = find_package(options.python)
+    box = Box(
+        backend="nccl",
+        tp=len(cards),
+        release=read_version(package) or "unknown",
+        python=options.python,
+        package=package,
+        models=make_models(options.work / "models"),
+        port=options.port,
+        work=options.work,
+        env=server_environment(),
+        server=SERVER,
+        ready={"progress_s": 120, "cap_s": 220},
+        budget_s=100,
+    )
+    machine = {"cpus": os.cpu_count(), "gpu": cards[0]["name"], "gpus": len(cards)}
+    record = Record(
+        path=options.out / "tp_gpu.json",
+        box=box,
+        command="benchmarks/gpu/tp_deploy.sh",
+        machine=machine,
+        budget_s=options.budget_s,
+    )
+    try:
+        if run(record, levels=options.levels, tokens=options.tokens, limit_s=230):
+            measure_plain(record, options.levels, options.tokens)
+    except Exception as problem:
+        record.add("note", message=f"no arm without speculation: {type(problem).__name__}: {problem}")
+    finally:
+        keep_logs(box, options.out)
+        print("\n".join(table(record.rows, box.tp)), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
