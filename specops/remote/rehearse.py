@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import pkgutil
+import resource
 import select
 import shutil
 import signal
@@ -99,7 +100,8 @@ def _run_child(
         "modules": list(args.get("modules") or ()),
         "argv": start.argv[1:],
         "report_fd": writing,
-        "memory_bytes": MEMORY_BYTES,
+        # with a GPU in sight the driver reserves addresses for all memory that it could ever map
+        "memory_bytes": MEMORY_BYTES if hide_gpus else resource.RLIM_INFINITY,
         "cpu_s": int(DEADLINE_S * 4),
         "hints": name_hints(read_version(Path(ctx.instance["root"])) or "0"),
     }

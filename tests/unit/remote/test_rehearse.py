@@ -77,6 +77,15 @@ def test_a_good_change_is_imported_from_the_copy(run: Rehearsal) -> None:
     assert facts["version"] == "0.5.99"
 
 
+def test_an_import_that_needs_a_gpu_gets_one_and_all_addresses(
+    run: Rehearsal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rehearse.gpus, "find_smi", lambda: "/usr/bin/nvidia-smi")
+    source = "import os, resource\nassert 'CUDA_VISIBLE_DEVICES' not in os.environ\n"
+    source += "assert resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY\n"
+    assert run(source)["modules"] == {"sglang.srt.worker": "sglang/srt/worker.py"}
+
+
 def test_a_name_of_another_release_is_told() -> None:
     assert name_hints("0.5.9")["--speculative-adaptive"] == "it exists since 0.5.11"
     assert name_hints("0.5.9")["--cuda-graph-bs-decode"] == "it is --cuda-graph-bs in 0.5.9"
