@@ -75,7 +75,7 @@ def test_the_console_answers_for_the_threshold_alone() -> None:
     assert not console.set_threshold({POLICY.KEY: 3, "pp_max_micro_batch_size": 8})
     assert gate.threshold == 5
     assert console.set_threshold({POLICY.KEY: 3})
-    assert console.report()["ranks"] == [[3, "open", 0]]
+    assert console.report()["ranks"] == [[3, "open", 0, 0, 0]]
 
 
 def test_the_console_tells_closed_steps_from_verifications() -> None:

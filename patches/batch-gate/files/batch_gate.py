@@ -233,9 +233,11 @@ class GateConsole:
         return f"gate: {self._shown}, "
 
     def report(self) -> dict[str, Any]:
-        """The gate's state; with several ranks also what each of them says, gathered now."""
-        ranks = self._gather([self._gate.threshold, self._gate.state, self._gate.switches])
-        return {**self._gate.report(), "ranks": ranks}
+        """The gate's state, and what each rank says of its own, gathered now: threshold, state, switches,
+        open steps, closed steps."""
+        gate = self._gate
+        mine = [gate.threshold, gate.state, gate.switches, gate.open_steps, gate.closed_steps]
+        return {**gate.report(), "ranks": self._gather(mine)}
 
     def set_threshold(self, wanted: dict[str, Any]) -> bool:
         """Set, then read back on every rank. True only if each of them has the new value."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from specops.remote import rehearse
+from specops.remote import gpus, rehearse
 from specops.remote.context import Context, OpFailed
 from specops.remote.flags import name_hints
 
@@ -80,7 +80,7 @@ def test_a_good_change_is_imported_from_the_copy(run: Rehearsal) -> None:
 def test_an_import_that_needs_a_gpu_gets_one_and_all_addresses(
     run: Rehearsal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rehearse.gpus, "find_smi", lambda: "/usr/bin/nvidia-smi")
+    monkeypatch.setattr(gpus, "find_smi", lambda: "/usr/bin/nvidia-smi")
     source = "import os, resource\nassert 'CUDA_VISIBLE_DEVICES' not in os.environ\n"
     source += "assert resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY\n"
     assert run(source)["modules"] == {"sglang.srt.worker": "sglang/srt/worker.py"}
