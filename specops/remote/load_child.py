@@ -82,7 +82,12 @@ class Child:
         code = self.process.returncode
         raise OpFailed("smoke-failed", f"the load generator ended with code {code} and no result: {said}")
 
-    def end(self) -> None:
+    def end(self, patience_s: float = 0.0) -> None:
+        """With patience it is told first, and may put in order what it changed."""
+        if self.process.poll() is None and patience_s:
+            self.process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(patience_s)
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()

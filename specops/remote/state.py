@@ -43,6 +43,10 @@ class Instance:
         return self.machine / "instances" / self.key / "deploys"
 
     @property
+    def sweeps(self) -> Path:
+        return self.deploys.parent / "sweeps"
+
+    @property
     def store(self) -> Path:
         return self.machine / "store"
 

@@ -1,9 +1,11 @@
-"""`python -B agent.zip child-sweep`: a closed loop per level, one event a level, the result last."""
+"""`python -B agent.zip child-sweep`: the spec on stdin, one event a level, the result last."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import signal
 import sys
 import time
 from typing import Any
@@ -13,28 +15,31 @@ Json = Any
 
 def main() -> int:
     from .prompts import PROMPTS
-    from .smoke.spec import parse_spec
+    from .sweep.spec import parse_sweep
 
     try:
-        raw = json.load(sys.stdin)
-        levels = [int(level) for level in raw["levels"]]
-        known = {"threshold": 1, "gate": "none", "num_steps": 0, "shared": True}
-        spec = parse_spec({**known, **raw, "checks": ["S0"]}, PROMPTS)
+        spec = parse_sweep(json.load(sys.stdin), PROMPTS)
     except (KeyError, TypeError, ValueError) as error:
         return _end({"levels": [], "ended": f"not a sweep: {error}"})
-    from .sweep_levels import run_levels
-
+    try:
+        from .sweep.run import Sweep
+    except ImportError as error:
+        return _end({"levels": [], "ended": f"{sys.executable}: {error}"})
     started = time.monotonic()
-    found, ended = asyncio.run(
-        run_levels(
-            spec,
-            levels,
-            requests=int(raw.get("requests") or 30),
-            max_tokens=int(raw.get("max_tokens") or 512),
-            emit=_emit,
-        )
-    )
-    return _end({"levels": found, "ended": ended, "seconds": round(time.monotonic() - started, 1)})
+    sweep = Sweep(spec, _emit)
+    ended = asyncio.run(_until_told(sweep))
+    return _end({"levels": sweep.levels, "ended": ended, "seconds": round(time.monotonic() - started, 1)})
+
+
+async def _until_told(sweep: Any) -> str:
+    """TERM and Ctrl-C end it in order: finished levels are told, and the threshold is put back."""
+    task = asyncio.ensure_future(sweep.execute())
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, task.cancel)
+    with contextlib.suppress(asyncio.CancelledError):
+        return str(await task)
+    return "interrupted"
 
 
 def _emit(event: dict[str, Json]) -> None:

@@ -1,49 +1,143 @@
-"""The sweep on a host: its load in a child of SGLang's environment, one event a level."""
+"""The sweep on a host: its load in a child of SGLang's environment, one event a level, kept on the host."""
 
 from __future__ import annotations
 
+import json
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from . import smoke_op, state
+from .api import Api
 from .context import OpFailed
 from .load_child import Child
+from .state import Instance
+from .watch import ServerWatch, Verdict
 
 Json = Any
+Emit = Callable[[dict[str, Json]], None]
 POLL_S = 0.2
 LEVEL_S = 1800.0
-"""Most for one level."""
+"""Most for one measurement."""
+PUT_BACK_S = 20.0
+"""For a child that was told to end: the gate's threshold is put back, what runs is given up."""
+DEATH_S = 3.0
+"""How long a sweep that ended early waits for the server's own last words."""
 
 
-def run(params: dict[str, Json], emit: Callable[[dict[str, Json]], None]) -> dict[str, Json]:
-    """{levels: [level event], ended: `finished` or why not}. Finished levels outlive the server.
+def run(params: dict[str, Json], emit: Emit) -> dict[str, Json]:
+    """{levels: [level event], ended: `finished` or why not, cause, kept}. Finished levels outlive the server.
 
-    `params`: `sweep` {url, levels, requests, max_tokens, prompts, api_key_env, log}, `agent_zip`,
-    `python`, `secrets`.
+    `params`: an instance reference, `sweep` (the spec, with `python`, `cookie` and `about`, which is kept
+    beside the levels), `agent_zip`, `secrets`.
     """
+    instance = state.open_instance(params)
     spec = dict(params.get("sweep") or {})
     python = str(params.get("python") or (params.get("instance") or params).get("python") or "")
     if not python:
         raise OpFailed("usage", "the sweep has no `python` to run its load with")
     secrets = {str(k): str(v) for k, v in (params.get("secrets") or {}).items()}
-    spec.setdefault("budget_s", LEVEL_S * max(1, len(spec.get("levels") or ())))
+    spec.setdefault("budget_s", LEVEL_S * max(1, _measurements(spec)))
+    cookie = spec.get("cookie")
+    watch = smoke_op.find_server(instance.deploys / str(cookie or "none"), cookie, spec)
+    sweep = _Sweep(instance=instance, spec=spec, emit=emit, watch=watch)
     child = Child("child-sweep", os.path.expanduser(python), Path(params["agent_zip"]), spec, secrets, None)
-    levels: list[dict[str, Json]] = []
     try:
+        return sweep.follow(child)
+    finally:
+        child.end(PUT_BACK_S)
+        sweep.close(secrets.get(str(spec.get("api_key_env") or "")))
+
+
+def _measurements(spec: dict[str, Json]) -> int:
+    points = len(spec.get("levels") or ()) + len(spec.get("rates") or ())
+    return points * max(1, len(spec.get("arms") or ())) * int(spec.get("repeats") or 1)
+
+
+class _Sweep:
+    def __init__(
+        self, *, instance: Instance, spec: dict[str, Json], emit: Emit, watch: ServerWatch | None
+    ) -> None:
+        self._instance = instance
+        self._spec = spec
+        self._emit = emit
+        self._watch = watch
+        self._threshold: int | None = None
+        self._result: dict[str, Json] = {"levels": [], "ended": "interrupted"}
+        self._started = time.time()
+        self._path = instance.sweeps / f"{_stamp(self._started)}.json"
+
+    def follow(self, child: Child) -> dict[str, Json]:
+        try:
+            self._result |= self._events(child)
+        except OpFailed as error:
+            self._result["ended"] = error.message
+            if error.code != "aborted":
+                self._name_cause()
+            if not self._result["levels"]:
+                raise
+        else:
+            if self._result["ended"] != "finished":
+                self._name_cause()
+        return {**self._result, "kept": str(self._path)}
+
+    def _events(self, child: Child) -> dict[str, Json]:
         while True:
             event = child.next(POLL_S)
+            kind = event.get("event") if event else None
             if event is None:
                 child.require_life()
-            elif event.get("event") == "result":
+            elif kind == "result":
                 return dict(event["value"])
+            elif kind == "threshold":
+                self._threshold = int(event["was"])
             else:
-                if event.get("event") == "level":
-                    levels.append(event)
-                emit(event)
-    except OpFailed as error:
-        if not levels:
-            raise
-        return {"levels": levels, "ended": error.message}
-    finally:
-        child.end()
+                if kind == "level":
+                    self._result["levels"].append(event)
+                self._emit(event)
+
+    def _name_cause(self) -> None:
+        until = time.monotonic() + DEATH_S
+        verdict: Verdict | None = None
+        while self._watch is not None and verdict is None and time.monotonic() < until:
+            verdict = self._watch.poll()
+            time.sleep(POLL_S)
+        if verdict is not None:
+            self._result["cause"] = verdict.as_detail()
+            self._result["ended"] = f"{self._result['ended']}; the server died: {verdict.message}"
+
+    def close(self, key: str | None) -> None:
+        """What was measured stays on the host; the threshold is what it was. Never raises OpFailed."""
+        if self._threshold is not None:
+            self._put_back(self._threshold, key)
+        if not self._result["levels"]:
+            return
+        kept = {"format": 1, "started": self._started, "closed": time.time(), "boot_id": state.boot_id()}
+        about = self._spec.get("about")
+        data = json.dumps({**kept, "about": about, **self._result}, ensure_ascii=False).encode()
+        try:
+            state.make_private(self._path.parent)
+            state.write_private(self._path, data)
+        except OSError as error:
+            self._emit({"event": "note", "message": f"the sweep could not be kept on the host: {error}"})
+
+    def _put_back(self, threshold: int, key: str | None) -> None:
+        """Again, as the child may have died: telling the gate what it already does is no harm."""
+        address, _, port = str(self._spec["url"]).rpartition("//")[2].partition(":")
+        api = Api(address=address, port=int(port.split("/")[0] or 80), key=key)
+        body = {"server_args": {"speculative_disable_batch_threshold": threshold}}
+        status, _ = api.ask("/set_internal_state", body, timeout_s=10.0)
+        if status != 200:
+            self._emit(
+                {
+                    "event": "note",
+                    "message": f"the gate's threshold could not be put back to {threshold}: the server "
+                    f"answered {status or 'nothing'}; a restart brings it back",
+                }
+            )
+
+
+def _stamp(at: float) -> str:
+    return time.strftime("%Y%m%d-%H%M%S", time.gmtime(at)) + f"-{os.getpid()}"

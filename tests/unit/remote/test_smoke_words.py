@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from specops.remote.smoke import s7
 from specops.remote.smoke.load import Stream
-from specops.remote.sweep_levels import format_level, percentile
+from specops.remote.sweep.figures import percentile
+from specops.remote.sweep.line import format_level
 from tests.unit.remote.smoke_bench import make_bench
 
 

@@ -1,0 +1,115 @@
+"""Taints: what makes a level's figures doubtful, and what could not be seen at all."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+from typing import Any
+
+from ..smoke.observe import Observer
+from .answer import Answer
+from .figures import Span
+from .lateness import is_limited
+from .load import Loaded
+from .spec import Run, SweepSpec
+
+Json = Any
+FILLED = 0.9
+"""Share of C that must have run, by the server's own count."""
+WAITING = 0.25
+"""Share of looks at the server with requests in its queue: fewer are those that have just come."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What the server said of itself within the window."""
+
+    running: list[int]
+    queue: list[int]
+    states: list[str]
+    retracted: int
+    graphs_off: bool
+    finished_by_others: int | None
+
+    def describe(self) -> dict[str, Json]:
+        """{batch: {mean, median, max} or null, gate: {open: share, closed: share} or null, queue: mean}."""
+        batch = None
+        if self.running:
+            batch = {
+                "mean": statistics.fmean(self.running),
+                "median": statistics.median(self.running),
+                "max": max(self.running),
+            }
+        gate = None
+        if self.states:
+            gate = {state: self.states.count(state) / len(self.states) for state in ("open", "closed")}
+        queue = statistics.fmean(self.queue) if self.queue else None
+        return {"batch": batch, "gate": gate, "queue": queue}
+
+
+def look_back(observer: Observer, span: Span, whole: Span, finished_by_others: int | None) -> Seen:
+    """A window too short to hold one look is judged by the whole level."""
+    lines = [line for line in observer.decodes if span.holds(line.at)]
+    samples = [sample for sample in observer.samples if span.holds(sample.at)]
+    samples = samples or [sample for sample in observer.samples if whole.holds(sample.at)]
+    gauges = [sample.running for sample in samples if sample.running is not None]
+    switches = [state for at, state in observer.switches if at <= span.start][-1:]
+    switches += [state for at, state in observer.switches if span.holds(at)]
+    polled = [sample.state for sample in samples if sample.state is not None]
+    return Seen(
+        running=[line.running for line in lines] or gauges,
+        queue=[line.queue for line in lines] + [s.queue for s in samples if s.queue is not None],
+        states=polled or switches,
+        retracted=max((sample.retracted for sample in samples if sample.retracted), default=0),
+        graphs_off=any(line.graph is False for line in lines),
+        finished_by_others=finished_by_others,
+    )
+
+
+def find_taints(spec: SweepSpec, run: Run, loaded: Loaded, seen: Seen, client: dict[str, Json]) -> list[str]:
+    """In words; empty for a level that can be relied on."""
+    bad = sum(1 for answer in loaded.answers if answer.problem)
+    taints = [loaded.ended] if loaded.ended else []
+    if bad:
+        taints.append(f"errors: {bad}")
+    if loaded.span is None:
+        taints.append("no steady window: the first request ended before the last one began")
+    if loaded.unsent:
+        taints.append(f"rate not reached: {loaded.unsent} arrivals found {run.level} running")
+    retracted = sum(_retractions(answer) for answer in loaded.answers) or seen.retracted
+    if retracted:
+        taints.append(f"retraction: {retracted}")
+    taints += _of_batch(spec, run, seen)
+    if seen.graphs_off and spec.watch.graphs:
+        taints.append("graph off")
+    if seen.finished_by_others:
+        taints.append(f"foreign traffic: {seen.finished_by_others} requests of others ended")
+    if is_limited(client):
+        taints.append("client_limited")
+    return taints
+
+
+def _of_batch(spec: SweepSpec, run: Run, seen: Seen) -> list[str]:
+    taints = []
+    waiting = [count for count in seen.queue if count]
+    if run.rate is None and len(waiting) > WAITING * len(seen.queue):
+        cap = f" (the server runs at most {spec.max_running})" if spec.max_running else ""
+        taints.append(f"queueing: {statistics.fmean(seen.queue):.0f} waited{cap}")
+    if seen.running and max(seen.running) > run.level:
+        taints.append(f"foreign traffic: {max(seen.running)} ran")
+    if run.rate is None and seen.running and statistics.median(seen.running) < FILLED * run.level:
+        taints.append(f"observed batch {statistics.median(seen.running):.0f}")
+    return taints
+
+
+def find_unknown(seen: Seen) -> list[str]:
+    """What nobody could see, so that no missing taint is taken for a good sign."""
+    unknown = [] if seen.running else ["running batch"]
+    if seen.finished_by_others is None:
+        unknown.append("others' requests")
+    return unknown
+
+
+def _retractions(answer: Answer) -> int:
+    value = answer.meta.get("total_retractions")
+    return value if isinstance(value, int) else 0
