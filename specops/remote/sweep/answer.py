@@ -52,8 +52,8 @@ class Answer:
         if self._counted:
             start = whole.rfind(COUNT)
             if start >= 0:
-                event = whole.rfind(END, 0, start)
-                self._tail = whole[event + 2 if event >= 0 else 0 : whole.find(END, start)]
+                before = whole.rfind(END, 0, start)
+                self._tail = whole[before + 2 if before >= 0 else 0 : whole.find(END, start)]
                 self._count(whole, start, now)
             if b'"error":' in whole:
                 self._heed_errors(whole)
