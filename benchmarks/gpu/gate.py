@@ -1,0 +1,237 @@
+"""The gate of one release and worker on one GPU: `python3 -m benchmarks.gpu.gate WORKER STAGE ... --site S`.
+
+Stages, each with a server of its own:
+  no-spec      the unmodified install without speculation
+  always-on    the unmodified install with EAGLE-3
+  gated        the patched one: arms gated (T=5) and always-closed by live control, then the smoke test at
+               T=5 and at the top level, all with dummy weights and a simulated accept length
+  naive        a gate as it is written first by hand, which has to die at C=10
+  pair         the patched one with a small trained pair (--pair): the whole smoke test
+A stage may be named twice: that is the A/A noise between two launches of the same thing.
+Writes OUT/<worker>-rows.jsonl as it goes, OUT/*.log, and prints what it saw.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+from benchmarks.gpu.levels import measure, set_threshold, wave
+from benchmarks.gpu.serving import Failed, Server, serve
+
+ROOT = Path(__file__).resolve().parents[2]
+RELEASE, THRESHOLD = "0.5.12.post1", 5
+LEVELS = (1, 2, 5, 6, 10, 30, 64)
+FILES = ROOT / "patches" / "batch-gate"
+SPEC = {
+    "v1": {"num-steps": 5, "eagle-topk": 4, "num-draft-tokens": 16},
+    "v2": {"num-steps": 3, "eagle-topk": 1, "num-draft-tokens": 4},
+}
+SMALL = ("--mem-fraction-static", "0.3")
+DUMMY = ("--load-format", "dummy", "--mem-fraction-static", "0.8")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("worker", choices=SPEC)
+    parser.add_argument("stages", nargs="+", choices=("no-spec", "always-on", "gated", "naive", "pair"))
+    parser.add_argument("--site", type=Path, required=True, help="folder that holds the pristine sglang/")
+    parser.add_argument("--models", type=Path, required=True, help="target/ and draft/ without weights")
+    parser.add_argument("--pair", type=Path, help="target/ and draft/ of a trained pair")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--gpu", default="0")
+    parser.add_argument("--port", type=int, default=31599)
+    parser.add_argument("--repeats", type=int, default=4)
+    parser.add_argument("--tokens", type=int, default=256)
+    parser.add_argument("--until", type=float, default=560, help="seconds; no stage starts after 0.75 of it")
+    asked = parser.parse_args()
+    asked.out.mkdir(parents=True, exist_ok=True)
+    began = time.monotonic()
+    for number, stage in enumerate(asked.stages):
+        if time.monotonic() - began > 0.75 * asked.until:
+            print(f"{asked.worker} {stage}: left out, no time", flush=True)
+            continue
+        try:
+            run_stage(asked, stage, f"{asked.worker}-{stage}-{number}")
+        except (Failed, OSError, RuntimeError, ValueError) as error:
+            print(f"{asked.worker} {stage}: {error}", flush=True)
+    return 0
+
+
+def run_stage(asked: argparse.Namespace, stage: str, name: str) -> None:
+    models = asked.pair if stage == "pair" else asked.models
+    arguments = ["--model-path", str(models / "target"), *(SMALL if stage == "pair" else DUMMY)]
+    if stage != "no-spec":
+        arguments += ["--speculative-algorithm", "EAGLE3"]
+        arguments += ["--speculative-draft-model-path", str(models / "draft")]
+        for key, value in SPEC[asked.worker].items():
+            arguments += [f"--speculative-{key}", str(value)]
+    if stage in ("gated", "pair"):
+        arguments += ["--speculative-disable-batch-threshold", str(THRESHOLD)]
+    if stage == "pair":
+        arguments += ["--dtype", "float32"]
+    env = {"CUDA_VISIBLE_DEVICES": asked.gpu}
+    if stage not in ("no-spec", "pair"):
+        env["SGLANG_SIMULATE_ACC_LEN"] = "2.5"
+    tree = make_tree(asked, stage)
+    with serve(name, asked.site, tree, arguments, env, asked.port, asked.out) as server:
+        print(f"{name}: up in {server.ready_s:.0f} s", flush=True)
+        STAGES[stage](asked, server, name)
+
+
+def make_tree(asked: argparse.Namespace, stage: str) -> Path | None:
+    """A changed copy of the package; None where the install itself is served."""
+    if stage in ("no-spec", "always-on"):
+        return None
+    tree = Path(f"{tempfile.gettempdir()}/gate-{asked.worker}-{'naive' if stage == 'naive' else 'gated'}")
+    if tree.exists():
+        return tree
+    shutil.copytree(asked.site / "sglang", tree / "sglang")
+    releases = sorted((FILES / "releases" / RELEASE).glob("*.diff"))
+    for diff in [Path(__file__).parent / "naive_gate.diff"] if stage == "naive" else releases:
+        subprocess.run(
+            ["git", "apply", "--unsafe-paths", f"--directory={tree / 'sglang'}", str(diff)],
+            check=True,
+            cwd="/",
+        )
+    if stage != "naive":
+        for added in (FILES / "files").glob("*.py"):
+            shutil.copy(added, tree / "sglang" / "srt" / "speculative")
+    return tree
+
+
+def run_levels(asked: argparse.Namespace, server: Server, name: str) -> None:
+    """One arm, or all that the server's gate can play."""
+    stage = name.split("-", 1)[1].rsplit("-", 1)[0]
+    arms: dict[str, int | None] = {stage: None}
+    if stage == "gated":
+        arms = {"gated": THRESHOLD, "always-closed": 0}
+    rows = asyncio.run(measure(server.url, arms, LEVELS, asked.repeats, asked.tokens))
+    with open(asked.out / f"{asked.worker}-rows.jsonl", "a") as out:
+        for row in rows:
+            whole = {"worker": asked.worker, "launch": name, "ready_s": round(server.ready_s, 1), **row}
+            out.write(json.dumps(whole) + "\n")
+
+
+def run_gated(asked: argparse.Namespace, server: Server, name: str) -> None:
+    run_levels(asked, server, name)
+    for threshold in (THRESHOLD, LEVELS[-1] - 5):
+        asyncio.run(put_threshold(server.url, threshold))
+        smoke(asked, server, f"{name}-T{threshold}", threshold, ["S0", "S2", "S3", "S5", "S6"], exact=False)
+    show_gate(server)
+
+
+def run_naive(asked: argparse.Namespace, server: Server, name: str) -> None:
+    for size in (1, 5, 10):
+        row = asyncio.run(one_wave(server.url, size))
+        lived = server.process.poll() is None
+        print(f"{name}: C={size}: {row['ok']} of {size} answered, server {'lives' if lived else 'is dead'}")
+    for line in server.log.read_text(errors="replace").splitlines():
+        if "Error" in line:
+            print(f"{name}: {line.strip()[:200]}", flush=True)
+            break
+
+
+def run_pair(asked: argparse.Namespace, server: Server, name: str) -> None:
+    for repeat in range(2):
+        smoke(asked, server, f"{name}-{repeat}", THRESHOLD, None, exact=False)
+    show_gate(server)
+
+
+STAGES = {
+    "gated": run_gated,
+    "naive": run_naive,
+    "pair": run_pair,
+    "no-spec": run_levels,
+    "always-on": run_levels,
+}
+
+
+async def put_threshold(url: str, threshold: int) -> None:
+    import aiohttp
+
+    async with aiohttp.ClientSession() as session:
+        await set_threshold(session, url, threshold)
+
+
+async def one_wave(url: str, size: int) -> dict[str, Any]:
+    import aiohttp
+
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=60)) as session:
+        return await wave(session, url, size, 128)
+
+
+def smoke(
+    asked: argparse.Namespace,
+    server: Server,
+    name: str,
+    threshold: int,
+    checks: list[str] | None,
+    *,
+    exact: bool,
+) -> None:
+    """One smoke test as the product runs it; its result goes to OUT/<name>-smoke.json."""
+    from specops.connect.payload import agent_zip
+
+    spec = {
+        "url": server.url,
+        "threshold": threshold,
+        "gate": "batch-gate",
+        "release": RELEASE,
+        "num_steps": SPEC[asked.worker]["num-steps"],
+        "topk": SPEC[asked.worker]["eagle-topk"],
+        "log": str(server.log),
+        "checks": checks,
+        "budget_s": 90,
+        "token_gap_s": 60,
+        "exact_outputs": exact,
+        "graphs": True,
+    }
+    packed = asked.out / "agent.zip"
+    packed.write_bytes(agent_zip())
+    done = subprocess.run(
+        [sys.executable, "-B", str(packed), "child-smoke"],
+        input=json.dumps(spec), capture_output=True, text=True, timeout=150, check=False,
+        env={**os.environ, "PYTHONPATH": str(asked.site)},
+    )  # fmt: skip
+    packed.unlink()
+    results = [json.loads(line) for line in done.stdout.splitlines() if '"event": "result"' in line]
+    if not results:
+        print(f"{name}: the smoke test ended without a result: {done.stderr[-600:]}", flush=True)
+        return
+    value = results[-1]["value"]
+    value.pop("timeline", None)
+    (asked.out / f"{name}-smoke.json").write_text(json.dumps(value))
+    spent = sum(check["seconds"] for check in value["checks"])
+    print(f"{name}: smoke T={threshold}: {value['verdict']} in {spent:.1f} s", flush=True)
+    for check in value["checks"]:
+        print(
+            f"    {check['id']} {check['verdict']:12} {check['seconds']:5.1f} s  {check['summary'][:150]}",
+            flush=True,
+        )
+
+
+def show_gate(server: Server) -> None:
+    with urllib.request.urlopen(f"{server.url}/get_server_info", timeout=20) as answer:  # noqa: S310
+        gate = json.load(answer)["internal_states"][0].get("speculative_gate", {})
+    print({key: value for key, value in gate.items() if key != "ring"}, flush=True)
+    lines = server.log.read_text(errors="replace").splitlines()
+    for mark in ("Speculative gate captured", "Speculative gate caught", "gate: closed"):
+        for line in [line for line in lines if mark in line][-2:]:
+            print(f"    {line[:220]}", flush=True)
+    bad = [line for line in lines if "Traceback" in line or "leak" in line or "Scheduler hit" in line]
+    print(f"    bad lines: {len(bad)} {bad[:2]}", flush=True)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,102 @@
+"""A server on a GPU from an unpacked install, up to its first real token, and stopped again."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+READY_S = 240
+TERM_S, KILL_S = 15.0, 10.0
+COMMON = (
+    "--host", "127.0.0.1", "--attention-backend", "triton", "--sampling-backend", "pytorch",
+    "--grammar-backend", "none", "--max-running-requests", "128", "--cuda-graph-max-bs", "64",
+    "--disable-piecewise-cuda-graph", "--decode-log-interval", "20", "--enable-metrics",
+)  # fmt: skip
+
+
+class Failed(Exception):
+    """What a stage could not do, with the end of the log."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Server:
+    process: subprocess.Popen[bytes]
+    url: str
+    log: Path
+    ready_s: float
+
+
+@contextmanager
+def serve(
+    name: str,
+    site: Path,
+    tree: Path | None,
+    arguments: Sequence[str],
+    env: Mapping[str, str],
+    port: int,
+    out: Path,
+) -> Iterator[Server]:
+    """`tree` goes before the install on the module path. Raises Failed if no token comes."""
+    log = out / f"{name}.log"
+    dsl = site / "c" / "nvidia_cutlass_dsl"
+    path = [str(p) for p in (tree, site, dsl / "python_packages", dsl / "dsl_packages") if p is not None]
+    began = time.monotonic()
+    with open(log, "wb") as sink:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "sglang.launch_server", *COMMON, "--port", str(port), *arguments],
+            env={**os.environ, **env, "PYTHONPATH": ":".join(path), "HF_HUB_OFFLINE": "1"},
+            stdout=sink,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+    try:
+        _await_token(process, f"http://127.0.0.1:{port}", log, began)
+        yield Server(
+            process=process, url=f"http://127.0.0.1:{port}", log=log, ready_s=time.monotonic() - began
+        )
+    finally:
+        _stop(process)
+
+
+def _await_token(process: subprocess.Popen[bytes], url: str, log: Path, began: float) -> None:
+    while time.monotonic() - began < READY_S:
+        try:
+            with urllib.request.urlopen(f"{url}/health_generate", timeout=5):  # noqa: S310
+                return
+        except (urllib.error.URLError, OSError):
+            if process.poll() is not None:
+                break
+            time.sleep(0.5)
+    tail = log.read_text(errors="replace").splitlines()[-15:]
+    raise Failed("did not come up:\n" + "\n".join(line[:300] for line in tail))
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    for number, wait_s in ((signal.SIGTERM, TERM_S), (signal.SIGKILL, KILL_S)):
+        try:
+            os.killpg(process.pid, number)
+        except ProcessLookupError:
+            break
+        until = time.monotonic() + wait_s
+        while time.monotonic() < until and _group_lives(process):
+            time.sleep(0.2)
+    process.wait()
+
+
+def _group_lives(process: subprocess.Popen[bytes]) -> bool:
+    process.poll()
+    try:
+        os.killpg(process.pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
