@@ -159,7 +159,9 @@ def down(name: str = "lab") -> None:
     folder = folder_of(name)
     if folder.is_dir():
         with _alone(folder):
+            known = read_state(name)
             _stop_all(folder)
+            _require_free((known.port, known.ssh_port) if known else ())
             forget_state(name)
             (folder / "inventory.yaml").unlink(missing_ok=True)
 
@@ -174,6 +176,16 @@ def _stop_all(folder: Path) -> None:
         raise LabError(
             f"processes of the lab outlived KILL: {', '.join(map(str, left))}",
             host_state="the lab is not down",
+            next_command="specops lab down",
+        )
+
+
+def _require_free(ports: tuple[int, ...]) -> None:
+    held = processes.await_free(ports)
+    if held:
+        raise LabError(
+            f"still held after the lab's processes ended: port {', '.join(map(str, held))}",
+            host_state="none of the lab's processes is left",
             next_command="specops lab down",
         )
 

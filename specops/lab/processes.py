@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from specops.lab.state import COOKIE
@@ -126,16 +126,29 @@ def _signal(pid: int, number: signal.Signals) -> None:
         return
 
 
+def await_free(ports: Iterable[int], wait_s: float = KILL_WAIT_S) -> list[int]:
+    """Wait until each can be bound; the ports that still cannot. A dying process has no environment to be
+    found by while its socket is still closing."""
+    until = time.monotonic() + wait_s
+    while (held := [port for port in ports if not can_bind(port)]) and time.monotonic() < until:
+        time.sleep(0.1)
+    return held
+
+
+def can_bind(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
 def free_port(wish: int | None = None) -> int:
     """`wish` where it can be bound, else any."""
-    for port in (wish, 0):
-        if port is None:
-            continue
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return int(probe.getsockname()[1])
-    raise OSError("no port on 127.0.0.1 can be bound")
+    if wish is not None and can_bind(wish):
+        return wish
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

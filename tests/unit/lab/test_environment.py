@@ -34,7 +34,10 @@ def test_gpu_build_is_refused_with_a_way_out(culprit: tuple[str, str]) -> None:
 
 
 def test_cpu_build_is_taken() -> None:
-    refuse_cuda(report_of(("torch", "2.13.0+cpu"), ("sympy", "1.14.0"), ("networkx", "3.6.1")))
+    taken = [("torch", "2.13.0+cpu"), ("sympy", "1.14.0"), ("networkx", "3.6.1")]
+    refuse_cuda(report_of(*taken))
+    with pytest.raises(LabError, match="nvidia-cublas-cu13"):
+        refuse_cuda(report_of(*taken, ("nvidia-cublas-cu13", "1")))
 
 
 @pytest.fixture(scope="module")

@@ -61,5 +61,8 @@ def test_instances_do_not_hold_each_other(tmp_path: Path) -> None:
         Instance(port=30000, root=tmp_path / "other", machine=tmp_path),
     ]
     held = [lock.take(instance) for instance in (first, *others)]
+    for instance in (first, *others):
+        with pytest.raises(OpFailed):
+            lock.take(instance)
     for one in held:
         one.close()
