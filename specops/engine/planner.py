@@ -135,7 +135,7 @@ class _Deploy:
             summary=self._summary(),
             steps=self._steps(changes, spec, start),
             blobs={c.after: c.content for c in changes.files if c.after and c.content is not None},
-            outage=self._outage(),
+            outage=foresee_outage(self.facts, start.argv),
             diffs=changes.diffs,
             launch=start.argv,
             env_changes=self._env_changes(spec),
@@ -232,10 +232,6 @@ class _Deploy:
             smoke_step({**smoke, "python": spec.argv[0], "cookie": spec.cookie}),
         )
 
-    def _outage(self) -> Outage:
-        """The load times are unknown until this model was loaded here once."""
-        return Outage(load_s=None, restore_s=None, replaces=describe(self.facts.server))
-
     def _env_changes(self, spec: LaunchSpec) -> dict[str, str | None]:
         had = self.facts.server.env if self.facts.server else {}
         gone = {key: None for key in spec.unset if key in had}
@@ -245,6 +241,17 @@ class _Deploy:
         files = [f"{c.path}: {'removed' if c.before is None else c.before[:12] + '…'}" for c in changes.files]
         server = describe(self.facts.server)
         return (*files, f"server: {server}" if server else "no server: nothing was serving")
+
+
+def foresee_outage(facts: HostFacts, argv: Sequence[str]) -> Outage:
+    """From what loads took on this instance: that of `argv`, and that of the server which a failure
+    would start again."""
+    server, known = facts.server, facts.state
+    return Outage(
+        load_s=known.load_s(argv) if argv else None,
+        restore_s=known.load_s(server.argv) if server else None,
+        replaces=describe(server),
+    )
 
 
 def describe(server: Server | None) -> str | None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from specops.connect.base import Connector
 from specops.engine import preflight
 from specops.engine.place import Place
-from specops.engine.plan import FileDiff, Outage, Plan, new_id
-from specops.engine.planner import describe
+from specops.engine.plan import FileDiff, Plan, new_id
+from specops.engine.planner import foresee_outage
 from specops.errors import Refused
 from specops.facts.host import HostFacts, read_host_facts
 from specops.facts.state import Current
@@ -88,7 +90,7 @@ def _plan(
             "release": current.summary.get("release"),
         },
         steps=_steps(place, facts, current, files, name, clocks, drain_s, term_s),
-        outage=Outage(load_s=None, restore_s=None, replaces=describe(facts.server)),
+        outage=replace(foresee_outage(facts, ()), load_s=current.old_load_s),
         diffs=tuple(
             FileDiff(path=f.path, diff=f"back to the bytes before deploy {current.id}") for f in files
         ),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 
@@ -26,6 +27,17 @@ class Current:
     how: str
     cookies: tuple[str, ...] = ()
     """That its server can carry: its own, and those of servers that failed deploys started again."""
+    old_load_s: float | None = None
+    """How long the server that it captured took to load, if that was ever measured here."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Load:
+    """The newest measured load of a model with a draft on this instance."""
+
+    model: str | None
+    draft: str | None
+    load_s: float
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,6 +49,24 @@ class State:
     current: Current | None
     stack: tuple[str, ...] = field(default=())
     """Ids of the deploys that a rollback can still take back, newest first."""
+    loads: tuple[Load, ...] = ()
+
+    def load_s(self, argv: Sequence[str]) -> float | None:
+        """How long a launch command's models took to load here; None where they never did."""
+        model = _option(argv, "--model-path", "--model")
+        draft = _option(argv, "--speculative-draft-model-path", "--speculative-draft-model")
+        same = [load for load in self.loads if load.model == model and model is not None]
+        return next((load.load_s for load in same if load.draft == draft), same[0].load_s if same else None)
+
+
+def _option(argv: Sequence[str], *names: str) -> str | None:
+    """Value of `--name value` or `--name=value`; the last one wins."""
+    value = None
+    for word, after in pairwise([*argv, ""]):
+        name, equals, rest = word.partition("=")
+        if name in names:
+            value = rest if equals else after
+    return value
 
 
 def parse_state(raw: dict[str, Any]) -> State:
@@ -48,6 +78,10 @@ def parse_state(raw: dict[str, Any]) -> State:
         unfinished=raw.get("unfinished"),
         current=_parse_current(now) if now else None,
         stack=tuple(str(deploy) for deploy in raw.get("stack") or ()),
+        loads=tuple(
+            Load(model=load.get("model"), draft=load.get("draft"), load_s=float(load["load_s"]))
+            for load in raw.get("loads") or ()
+        ),
     )
 
 
@@ -63,4 +97,5 @@ def _parse_current(raw: dict[str, Any]) -> Current:
         has_old_server=bool(raw.get("has_old_server")),
         how=str(raw.get("how") or raw.get("closed") or ""),
         cookies=tuple(str(cookie) for cookie in raw.get("cookies") or ()),
+        old_load_s=raw.get("old_load_s"),
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from . import journal, lock, state
+from . import journal, loads, lock, state
 from .context import OpFailed
 from .journal import Replay
 from .state import Instance
@@ -78,7 +78,15 @@ def state_facts(params: dict[str, Json]) -> dict[str, Json]:
     except OpFailed as error:
         if error.code != "no_install":
             raise
-        return {"dir": "", "key": "", "lock": None, "unfinished": None, "current": None, "stack": []}
+        return {
+            "dir": "",
+            "key": "",
+            "lock": None,
+            "unfinished": None,
+            "current": None,
+            "stack": [],
+            "loads": [],
+        }
     deploys = read_deploys(instance)
     owed = unfinished(deploys)
     stack = current_stack(deploys)
@@ -91,11 +99,16 @@ def state_facts(params: dict[str, Json]) -> dict[str, Json]:
         if stack
         else None,
         "stack": [past.id for past in reversed(stack)],
+        "loads": loads.list_newest(instance.deploys),
     }
 
 
 def _describe_current(instance: Instance, past: Past) -> dict[str, Json]:
     vault = state.read_json(past.dir / "vault.json") or {}
+    old = vault.get("old_server") or {}
+    known = (
+        loads.find_load(instance.deploys, **loads.describe_models(old["argv"])) if old.get("argv") else None
+    )
     return {
         "id": past.id,
         "kind": past.plan.get("kind"),
@@ -103,7 +116,8 @@ def _describe_current(instance: Instance, past: Past) -> dict[str, Json]:
         "files": changed_files(instance, past),
         "closed": past.closed.get("at"),
         "how": past.closed.get("how"),
-        "has_old_server": "argv" in (vault.get("old_server") or {}),
+        "has_old_server": "argv" in old,
+        "old_load_s": known.load_s if known else None,
     }
 
 

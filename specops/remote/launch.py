@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from . import members, procs, redact, state
+from . import loads, members, procs, redact, state
 from .capture import OLD_SERVER, read_vault
 from .context import Context, OpFailed
 
@@ -207,7 +207,7 @@ def _note(start: Start, pid: int, note: Path) -> dict[str, Json]:
         "argv": redact.redact_argv(start.argv),
         "cwd": start.cwd,
         "log": str(start.log),
-        "model": members.find_option(start.argv, "--model-path", "--model"),
+        **loads.describe_models(start.argv),
         "at": time.time(),
     }
     state.write_private(note, json.dumps(facts, indent=1).encode())

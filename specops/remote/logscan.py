@@ -123,6 +123,7 @@ _MILESTONES: tuple[tuple[str, float, re.Pattern[str]], ...] = tuple(
         ("warm-up done", 1.0, r"The server is fired up and ready to roll"),
     )
 )
+WEIGHTS_SPAN = (0.20, 0.60)
 _SHARDS = re.compile(
     r"(?:Loading [\w-]+ (?:[\w-]+ )?checkpoint shards|Multi-thread loading[\w ]* shards|Capturing batches)"
     r".*?:\s+(\d+)%"
@@ -158,13 +159,19 @@ class Progress:
         if not match:
             return False
         share = int(match.group(1)) / 100
-        low, high = (0.70, 0.85) if "Capturing" in line else (0.20, 0.60)
+        low, high = (0.70, 0.85) if "Capturing" in line else WEIGHTS_SPAN
         at = low + (high - low) * share
         if at <= self.fraction:
             return False
         self.fraction = at
         self.milestone = "graph capture" if "Capturing" in line else "weights"
         return True
+
+    def take_share(self, share: float) -> None:
+        """How much of the checkpoint was read (0 to 1), where the log tells no shards."""
+        low, high = WEIGHTS_SPAN
+        if self.milestone == "weights":
+            self.fraction = max(self.fraction, low + (high - low) * share)
 
     def changed(self) -> bool:
         """True once for each state worth an event (a new milestone or two percent more)."""

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from . import members, procs, state
+from . import loads, members, procs
+from .activity import Activity
 from .api import Api, api_of, find_mismatches
 from .context import Context, OpFailed
-from .launch import SERVER_FILE, read_note
+from .launch import read_note
 from .watch import ServerWatch, Verdict
 
 Json = Any
 POLL_S = 0.2
 PROBE_PAUSE_S = 0.5
-READ_STEP = 8 * 1024 * 1024
-"""Bytes read from disk that count as progress: a slow disk writes no log lines, but it is not stuck."""
+HEARTBEAT_S = 10.0
+"""Between two words to whoever waits, where the log says nothing."""
 
 
 def await_server(ctx: Context, args: dict[str, Json]) -> dict[str, Json]:
@@ -83,8 +83,8 @@ class Wait:
     phase: str = "ready"
     _probe: Probe | None = None
     _probe_after: float = 0.0
-    _read: int = 0
-    _moved: float = field(default_factory=time.monotonic)
+    _activity: Activity = field(default_factory=Activity)
+    _told_at: float = 0.0
     _why: str = "it does not listen yet"
 
     def run(self) -> dict[str, Json]:
@@ -93,7 +93,7 @@ class Wait:
         Raises `server_died`, `not_as_asked`, `no_progress`, `too_slow` or `aborted`.
         """
         self._began = time.monotonic()
-        self._eta_s = self.clocks.get("eta_s") or earlier_load_s(self.ctx, self.note.get("model"))
+        self._eta = self._make_eta()
         watch = ServerWatch(
             log_path=Path(self.note["log"]),
             pid=int(self.note["pid"]),
@@ -123,19 +123,34 @@ class Wait:
             next_command=verdict.action,
         )
 
+    def _make_eta(self) -> loads.Eta:
+        earlier = loads.find_load(self.ctx.deploy_dir.parent, self.note.get("model"), self.note.get("draft"))
+        given = self.clocks.get("eta_s")
+        weights = 0 if earlier or given else loads.weigh(procs.read_argv(int(self.note["pid"])))
+        return loads.Eta(earlier=earlier, given_s=float(given) if given else None, weights=weights)
+
     def _tell(self, watch: ServerWatch) -> None:
-        if not watch.progress.changed():
+        """An event for each step forward, and now and then what goes on where the log is silent."""
+        now = time.monotonic()
+        elapsed, progress = now - self._began, watch.progress
+        self._activity.look(self._members())
+        for milestone in progress.seen:
+            self._eta.mark(milestone, elapsed)
+        progress.take_share(self._eta.share_read(self._activity.read))
+        if not progress.changed() and now - self._told_at < HEARTBEAT_S:
             return
-        elapsed = time.monotonic() - self._began
-        eta = None if self._eta_s is None else max(0.0, round(float(self._eta_s) - elapsed, 1))
+        self._told_at = now
+        eta, eta_of = self._eta.left(elapsed, self._activity.read)
         self.ctx.emit(
             {
                 "event": "progress",
                 "phase": self.phase,
-                "milestone": watch.progress.milestone,
-                "fraction": round(watch.progress.fraction, 3),
-                "eta_s": eta,
+                "milestone": progress.milestone,
+                "fraction": round(progress.fraction, 3),
+                "eta_s": None if eta is None else round(eta, 1),
+                "eta_of": eta_of,
                 "elapsed_s": round(elapsed, 1),
+                "activity": self._activity.words(),
             }
         )
 
@@ -179,10 +194,7 @@ class Wait:
 
     def _check_clocks(self, watch: ServerWatch) -> None:
         now = time.monotonic()
-        read = sum(_bytes_read(pid) for pid in self._members())
-        if read >= self._read + READ_STEP:
-            self._read, self._moved = read, now
-        still_s = now - max(self._moved, watch.moved_at)
+        still_s = now - max(self._activity.moved_at, watch.moved_at)
         progress_s, cap_s = (
             float(self.clocks.get("progress_s") or 600),
             float(self.clocks.get("cap_s") or 3600),
@@ -204,45 +216,14 @@ class Wait:
 
     def _explain(self) -> str:
         """Hung or busy, by what its processes do in half a second."""
-        pids = self._members()
-        before = {pid: procs.cpu_ticks(pid) for pid in pids}
+        self._activity.look(self._members(), force=True)
         time.sleep(0.5)
-        spent = {pid: procs.cpu_ticks(pid) - ticks for pid, ticks in before.items()}
-        stopped = [pid for pid in pids if (p := procs.read_process(pid)) and p.state == "T"]
-        if stopped:
-            return f"process {stopped[0]} is stopped (SIGSTOP)"
-        busiest = max(spent, key=lambda pid: spent[pid])
-        if spent[busiest] > 10:
-            return f"process {busiest} is busy on the CPU without a word in the log"
-        return "its processes neither compute nor read: they wait for something"
+        self._activity.look(self._members(), force=True)
+        return self._activity.words()
 
     def _ready_facts(self) -> dict[str, Json]:
         load_s = round(time.monotonic() - self._began, 1)
-        note = self.ctx.deploy_dir / SERVER_FILE
-        if (state.read_json(note) or {}).get("cookie") == self.note["cookie"]:
-            state.write_private(note, json.dumps({**self.note, "load_s": load_s}, indent=1).encode())
+        loads.keep_load(self.ctx.deploy_dir, self.note, load_s, self._eta.marks)
         keep = ("version", "model_path", "served_model_name", "max_running_requests", "speculative_algorithm")
         reported = {name: self._info[name] for name in keep if name in self._info}
         return {"load_s": load_s, "pid": self.note["pid"], "reported": reported}
-
-
-def _bytes_read(pid: int) -> int:
-    """From disk, as /proc/<pid>/io counts it."""
-    try:
-        with open(f"/proc/{pid}/io") as file:
-            for line in file:
-                if line.startswith("read_bytes:"):
-                    return int(line.split()[1])
-    except OSError:
-        pass
-    return 0
-
-
-def earlier_load_s(ctx: Context, model: Json) -> float | None:
-    """How long this model took to load the last time on this instance."""
-    found: list[tuple[float, float]] = []
-    for path in ctx.deploy_dir.parent.glob(f"*/{SERVER_FILE}"):
-        note = state.read_json(path) or {}
-        if note.get("load_s") and note.get("model") == model:
-            found.append((float(note.get("at") or 0), float(note["load_s"])))
-    return max(found)[1] if found else None

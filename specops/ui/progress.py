@@ -76,5 +76,8 @@ def _rest(event: Mapping[str, Json]) -> str:
         parts.append(f"{round(100 * float(event['fraction']))} %")
     parts.append(duration(float(event.get("elapsed_s") or 0.0)))
     if event.get("eta_s") is not None:
-        parts.append(f"{about(float(event['eta_s']))} to go")
+        until = " until the weights are read" if event.get("eta_of") == "weights" else " to go"
+        parts.append(f"{about(float(event['eta_s']))}{until}")
+    if event.get("activity"):
+        parts.append(str(event["activity"]))
     return ", ".join(parts)

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from specops.remote import launch, procs, ready
+from specops.remote import launch, loads, procs, ready
 from specops.remote.api import find_mismatches, reduce_info
 from specops.remote.context import Context, OpFailed
 
@@ -37,7 +37,9 @@ def test_ready_is_a_token_from_our_own_process_with_the_asked_arguments(ctx: Con
         with pytest.raises(OpFailed, match="max_running_requests: asked 48, runs with 10") as error:
             ready.await_server(on, {**args, "expect": {"max_running_requests": 48}})
         assert error.value.code == "not_as_asked"
-        assert ready.earlier_load_s(on, None) == facts["load_s"]
+        (load,) = loads.read_loads(on.deploy_dir.parent)
+        assert load.load_s == facts["load_s"]
+        assert load.marks["warm-up done"] <= load.load_s
 
 
 def test_a_fatal_line_ends_the_wait_with_its_root_cause(ctx: Context) -> None:
