@@ -1,4 +1,7 @@
-"""A real server with the native gate on this machine's CPU, and one smoke test of it, without a deploy."""
+"""A real gated server on this machine's CPU, and one smoke test of it, without a deploy.
+
+Releases since 0.5.16 run with the native gate, the older ones with the batch-gate patch.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from specops.config.patch import load_patch
+from specops.config.shipped import shipped
 from specops.connect.payload import agent_zip
+from specops.lab import older
 from specops.lab.environment import Environment, make_environment, make_models
 from specops.lab.older import await_health, stop_group
 from specops.lab.processes import start_detached
@@ -19,6 +25,7 @@ from specops.lab.server import server_argv, server_env
 from specops.lab.state import folder_of
 from specops.steps.gate import native_config
 
+PAIR = Path(older.__file__).with_name("pair.py")
 THRESHOLD = 5
 STEPS = 3
 DEADLINE_S = 420
@@ -31,6 +38,24 @@ class GatedServer:
     python: Path
     port: int
     log: Path
+    gate: str = "native"
+    num_steps: int = STEPS
+    topk: int = 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Worker:
+    """How an older release drafts."""
+
+    num_steps: int
+    topk: int
+    draft_tokens: int
+    overlap: bool
+
+
+V1 = Worker(num_steps=5, topk=4, draft_tokens=16, overlap=False)
+"""EAGLEWorker, which drafts trees."""
+V2 = Worker(num_steps=3, topk=1, draft_tokens=4, overlap=True)
 
 
 def prepare(release: str) -> tuple[Environment, Path]:
@@ -61,15 +86,51 @@ def serve(release: str, port: int, work: Path, tree: Path | None = None) -> Iter
         stop_group(process)
 
 
+def patch_older(release: str, into: Path) -> Path:
+    """A copy of an older release's package with batch-gate in it, as `into/sglang`; `into`."""
+    lab = older.prepare(release, older.default_home())
+    return older.patched_copy(lab, load_patch(shipped("patches") / "batch-gate"), into)
+
+
+@contextmanager
+def serve_older(release: str, port: int, work: Path, tree: Path, worker: Worker) -> Iterator[GatedServer]:
+    """As `serve`, for the releases of `lab/older.py`; `tree` is what `patch_older` made. Raises LabError."""
+    lab = older.prepare(release, older.default_home())
+    work.mkdir(parents=True, exist_ok=True)
+    models = make_older_models(lab)
+    arguments = older.server_arguments(models, port)
+    arguments += older.draft_arguments(
+        models, steps=worker.num_steps, topk=worker.topk, draft_tokens=worker.draft_tokens
+    )
+    arguments += ["--speculative-disable-batch-threshold", str(THRESHOLD)]
+    extra = dict(lab.release.v2_env) if worker.overlap else {}
+    arguments += [] if worker.overlap else ["--disable-overlap-schedule"]
+    log = work / "server.log"
+    env = older.server_environment(lab, tree, **extra)
+    with older.serve(lab, arguments, port, log, env):
+        yield GatedServer(
+            release=release, python=lab.python, port=port, log=log,
+            gate="batch-gate", num_steps=worker.num_steps, topk=worker.topk,
+        )  # fmt: skip
+
+
+def make_older_models(lab: older.OlderLab) -> Path:
+    """The lab's pair, made by an older lab's Python where it is missing."""
+    folder = older.default_home() / "models"
+    if not (folder / "draft" / "model.safetensors").is_file():
+        subprocess.run([str(lab.python), str(PAIR), str(folder)], check=True, capture_output=True)
+    return folder
+
+
 def smoke(server: GatedServer, **changes: Any) -> dict[str, Any]:
     """The result of ARCHITECTURE, SmokeSpec and its result; `changes` replace keys of the spec."""
     spec = {
         "url": f"http://127.0.0.1:{server.port}",
         "threshold": THRESHOLD,
-        "gate": "native",
+        "gate": server.gate,
         "release": server.release,
-        "num_steps": STEPS,
-        "topk": 1,
+        "num_steps": server.num_steps,
+        "topk": server.topk,
         "log": str(server.log),
         "checks": None,
         "budget_s": 180,

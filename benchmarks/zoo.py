@@ -1,5 +1,6 @@
 """Every mutant of tests/zoo on a real server, judged by the smoke test: `python -m benchmarks.zoo [ID ...]`.
 
+`--release` takes another part of the zoo than that of 0.5.18; `healthy` as an ID is the unbroken server.
 Prints a matrix mutant x check. Exit 0 only if each mutant ends in a fail whose first failing check is the one
 that tests/zoo/expected.yaml named, with nothing but passes before it.
 """
@@ -11,36 +12,44 @@ import json
 import os
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import specops
-from benchmarks.gated_server import prepare, serve, smoke
+from benchmarks.gated_server import V1, GatedServer, patch_older, prepare, serve, serve_older, smoke
 from specops.errors import SpecopsError
-from tests.zoo.mutants import Mutant, breed, read_mutants
+from specops.lab.older import OLDER, default_home
+from tests.zoo.mutants import HEALTHY, Mutant, breed, read_mutants
 
-RESULT = Path(__file__).resolve().parent / "results" / "zoo.json"
+RESULTS = Path(__file__).resolve().parent / "results"
 ORDER = ("S0", "S1", "S3", "S2", "S7", "S4", "S5", "S6")
 MARKS = {"pass": ".", "fail": "FAIL", "inconclusive": "?", "error": "ERR"}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("mutants", nargs="*", help="ids; all without any")
+    parser.add_argument("mutants", nargs="*", metavar="ID", help="all without any")
+    parser.add_argument("--release", default="0.5.18")
+    parser.add_argument("--out", type=Path, default=RESULTS / "zoo.json")
     parser.add_argument("--port", type=int, default=31310)
     parser.add_argument("--keep", action="store_true", help="add to the rows that are there")
     asked = parser.parse_args()
-    known = read_mutants("0.5.18")
-    rows = json.loads(RESULT.read_text())["rows"] if asked.keep and RESULT.exists() else []
-    chosen = [known[name] for name in asked.mutants or known]
-    rows = [row for row in rows if row["mutant"] not in {mutant.id for mutant in chosen}]
+    known = read_mutants(asked.release)
+    chosen = [known[name] for name in asked.mutants or known if name != HEALTHY]
+    if HEALTHY in asked.mutants:
+        chosen.insert(0, Mutant(id=HEALTHY, release=asked.release, first="", what="the unbroken server"))
+    rows = json.loads(asked.out.read_text())["rows"] if asked.keep and asked.out.exists() else []
+    again = {(asked.release, mutant.id) for mutant in chosen}
+    rows = [row for row in rows if (row["release"], row["mutant"]) not in again]
     print(f"{'mutant':26}{'expected':>9}  " + "".join(f"{name:>6}" for name in ORDER), flush=True)
     for mutant in chosen:
         row = try_mutant(mutant, asked.port)
         rows.append(row)
         print(format_row(row), flush=True)
-        write(rows)
+        write(rows, asked.out)
     wrong = [row["mutant"] for row in rows if not is_right(row)]
     print(f"{len(rows) - len(wrong)} of {len(rows)} caught by the expected check first", flush=True)
     for name in wrong:
@@ -49,18 +58,34 @@ def main() -> int:
 
 
 def try_mutant(mutant: Mutant, port: int) -> dict[str, Any]:
-    environment, _ = prepare(mutant.release)
+    is_older = mutant.release in OLDER
     # On the install's file system, so that the unchanged files can be links.
-    with tempfile.TemporaryDirectory(prefix=".zoo-", dir=environment.python.parents[2]) as folder:
-        tree = breed(mutant, environment.package, Path(folder))
+    home = default_home() if is_older else prepare(mutant.release)[0].python.parents[2]
+    home.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".zoo-", dir=home) as folder:
         began = time.monotonic()
         try:
-            with serve(mutant.release, port, tree / "work", tree) as server:
+            with (serve_older_mutant if is_older else serve_mutant)(mutant, port, Path(folder)) as server:
                 ready_s = time.monotonic() - began
                 result = smoke(server)
         except SpecopsError as error:
             return describe(mutant, {"verdict": "error", "checks": [], "summary": str(error)}, 0.0)
         return describe(mutant, result, ready_s)
+
+
+@contextmanager
+def serve_mutant(mutant: Mutant, port: int, folder: Path) -> Iterator[GatedServer]:
+    tree = breed(mutant, prepare(mutant.release)[0].package, folder)
+    with serve(mutant.release, port, tree / "work", tree) as server:
+        yield server
+
+
+@contextmanager
+def serve_older_mutant(mutant: Mutant, port: int, folder: Path) -> Iterator[GatedServer]:
+    patched = patch_older(mutant.release, folder / "patched")
+    tree = breed(mutant, patched / "sglang", folder / "bred")
+    with serve_older(mutant.release, port, tree / "work", tree, V1) as server:
+        yield server
 
 
 def describe(mutant: Mutant, result: dict[str, Any], ready_s: float) -> dict[str, Any]:
@@ -82,6 +107,8 @@ def describe(mutant: Mutant, result: dict[str, Any], ready_s: float) -> dict[str
 
 
 def is_right(row: dict[str, Any]) -> bool:
+    if row["mutant"] == HEALTHY:
+        return bool(row["verdict"] == "pass")
     return (row["first_verdict"], row["first_failing_check"]) == ("fail", row["expected_check"])
 
 
@@ -91,25 +118,29 @@ def format_row(row: dict[str, Any]) -> str:
     return f"{row['mutant']:26}{row['expected_check']:>9}  {cells}  {row['smoke_s']:5.1f} s{note}"
 
 
-def write(rows: list[dict[str, Any]]) -> None:
+def write(rows: list[dict[str, Any]], out: Path) -> None:
+    bred = [row for row in rows if row["mutant"] != HEALTHY]
     times = sorted(row["smoke_s"] for row in rows)
-    RESULT.parent.mkdir(exist_ok=True)
+    out.parent.mkdir(exist_ok=True)
     whole = {
-        "name": "zoo",
+        "name": out.stem,
         "date": datetime.now(UTC).date().isoformat(),
         "command": "make zoo",
         "machine": {"cpus": os.cpu_count(), "gpu": "none"},
-        "versions": {"specops": specops.__version__, "sglang": rows[-1]["release"]},
+        "versions": {
+            "specops": specops.__version__,
+            "sglang": ", ".join(sorted({row["release"] for row in rows})),
+        },
         "rows": rows,
         "summary": {
-            "mutants": len(rows),
-            "caught_first_as_expected": sum(is_right(row) for row in rows),
-            "passed": sum(row["verdict"] == "pass" for row in rows),
+            "mutants": len(bred),
+            "caught_first_as_expected": sum(is_right(row) for row in bred),
+            "passed": sum(row["verdict"] == "pass" for row in bred),
             "smoke_s_median": times[len(times) // 2],
             "smoke_s_max": times[-1],
         },
     }
-    RESULT.write_text(json.dumps(whole, indent=1) + "\n")
+    out.write_text(json.dumps(whole, indent=1) + "\n")
 
 
 if __name__ == "__main__":

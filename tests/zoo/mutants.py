@@ -14,6 +14,8 @@ from specops.steps.diff import apply_diff
 HERE = Path(__file__).parent
 CORE = ("never-closes", "lies-in-its-metric", "crash-zero-division", "garbage-above-t", "stale-draft-kv")
 """Those that `make test` runs: a gate that does nothing, a liar, a crash, wrong words, a silent collapse."""
+HEALTHY = "healthy"
+"""The id under which a server without a mutation is run beside them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

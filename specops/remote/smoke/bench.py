@@ -48,6 +48,12 @@ class Bench:
         return value if isinstance(value, int) and value > 0 else DEFAULT_INTERVAL
 
     @property
+    def draft_tokens(self) -> int:
+        """Rows of a request in one verification; a tree has more of them than a chain of as many steps."""
+        told = self.observer.info.get("speculative_num_draft_tokens")
+        return told if self.spec.topk > 1 and isinstance(told, int) else self.spec.longest
+
+    @property
     def settle(self) -> int:
         """Steps until gauges, refreshed at each log line, speak of this level, and streams that a busy
         server delivers late have caught up."""
