@@ -70,6 +70,7 @@ def test_the_servers_log_convicts_without_a_window() -> None:
 def test_later_releases_add_signals() -> None:
     assert not read_signals("0.5.9", "batch-gate").live_steps
     assert read_signals("0.5.9", "batch-gate").correct_drafts == "spec_accept_token_num"
-    assert read_signals("0.5.13", "native").steps_gauge
+    assert read_signals("0.5.12", "native").correct_drafts == "spec_num_correct_drafts"
+    assert read_signals("", "native") == read_signals("0.5.23", "native")
     assert read_signals("0.5.5", "none").info_path == "/get_server_info"
     assert release_key("0.5.12.post1") > release_key("0.5.12")
