@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
-from specops.config.playbook import Playbook
+from specops.config.overrides import Override
+from specops.config.playbook import Playbook, load_playbook
 from specops.config.prompts import load_prompts
+from specops.connect.base import OnEvent
+from specops.connect.child import run_child
 from specops.engine.place import Place
-from specops.errors import Refused
+from specops.errors import HostUnreachable, Refused, UsageError
 from specops.facts.host import HostFacts
 from specops.facts.server import Server
 from specops.steps.smoke import build_smoke
 
 Json = Any
+KEY_VARIABLE = "SPECOPS_API_KEY"
+"""Where the load finds a key that came from a file."""
 
 
 def describe_running(
@@ -57,12 +64,13 @@ def describe_url(
     url: str, playbook: Playbook, *, shared: bool, prompts: str | None, api_key_env: str | None
 ) -> dict[str, Json]:
     """SmokeSpec of a server that is only known by its URL; what needs the host will be inconclusive."""
-    gate = playbook.gate.kind if playbook.gate.kind != "auto" else "native"
+    if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).netloc:
+        raise UsageError(f"--url {url}: an address such as http://127.0.0.1:30000")
     spec = build_smoke(
         playbook,
         port=0,
         url=url.rstrip("/"),
-        gate=gate,
+        gate=playbook.gate.kind,
         release=None,
         max_running=None,
         graphs=None,
@@ -70,7 +78,45 @@ def describe_url(
         shared=shared,
         prompts=read_texts(prompts or playbook.smoke.prompts),
     )
-    return {**spec, "api_key_env": api_key_env}
+    return {**spec, "api_key_env": api_key_env, "ask_server": True}
+
+
+def smoke_url(
+    url: str,
+    playbook: str | None,
+    overrides: Sequence[Override],
+    *,
+    key: tuple[str | None, dict[str, str]],
+    shared: bool,
+    prompts: str | None,
+    on_event: OnEvent,
+) -> Json:
+    """The result, from a load that runs here. Raises HostUnreachable where the server cannot be asked."""
+    book = load_playbook(playbook or "eagle3-gated", overrides, {})
+    spec = describe_url(url, book, shared=shared, prompts=prompts, api_key_env=key[0])
+    result = run_child("child-smoke", spec, on_event, key[1])
+    if result.get("unanswered"):
+        raise HostUnreachable(str(result["summary"]), host_state="nothing was changed")
+    return result
+
+
+def read_api_key(env: str | None, file: str | None) -> tuple[str | None, dict[str, str]]:
+    """(variable that holds the key, what to set for the load alone). Raises UsageError without one."""
+    if env and file:
+        raise UsageError("--api-key-env and --api-key-file exclude each other")
+    if env:
+        if not os.environ.get(env):
+            raise UsageError(f"--api-key-env {env}: the variable is not set, or empty")
+        return env, {}
+    if not file:
+        return None, {}
+    try:
+        key = Path(file).expanduser().read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"--api-key-file {file}: {error}") from error
+    if not key or "\n" in key:
+        raise UsageError(f"--api-key-file {file}: one line, the key, is expected")
+    return KEY_VARIABLE, {KEY_VARIABLE: key}
 
 
 def read_texts(path: str | None) -> list[str] | None:

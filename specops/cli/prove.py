@@ -29,6 +29,9 @@ ApiKey = Annotated[
     str | None,
     typer.Option("--api-key-env", metavar="NAME", help="With --url: the variable that holds its key."),
 ]
+ApiKeyFile = Annotated[
+    str | None, typer.Option("--api-key-file", metavar="FILE", help="With --url: a file that holds its key.")
+]
 Shared = Annotated[bool, typer.Option("--shared", help="Go on although others use the server.")]
 Levels = Annotated[
     str | None, typer.Option("--levels", metavar="N,N", help="Concurrent requests, such as 1,2,5,10.")
@@ -50,6 +53,7 @@ def smoke(
     gate: GateKind = None,
     url: Url = None,
     api_key_env: ApiKey = None,
+    api_key_file: ApiKeyFile = None,
     shared: Shared = False,
     prompts: PromptsFile = None,
     as_json: AsJson = False,
@@ -60,7 +64,16 @@ def smoke(
     if url is not None:
         if host is not None:
             raise typer.BadParameter("--url and --host exclude each other")
-        return _smoke_url(url, playbook, overrides, api_key_env, shared, prompts, as_json)
+        with speaking(as_json) as output:
+            from specops.cli.proof import read_api_key, smoke_url
+
+            key = read_api_key(api_key_env, api_key_file)
+            result = smoke_url(
+                url, playbook, overrides, key=key, shared=shared, prompts=prompts, on_event=output.on_event
+            )
+            return _tell(output, result, url)
+    if api_key_env or api_key_file:
+        raise typer.BadParameter("--api-key-env and --api-key-file go with --url")
     asked = where(host, instance, inventory, as_json, accept_new)
     with reach_with_playbook(asked, playbook, overrides) as at:
         from specops.cli.proof import describe_running
@@ -70,25 +83,6 @@ def smoke(
         book = at.need_playbook()
         spec = describe_running(facts, at.place, book, threshold=threshold, shared=shared, prompts=prompts)
         return _tell(at.output, at.ask("smoke", smoke=spec), at.place.host)
-
-
-def _smoke_url(
-    url: str,
-    playbook: str | None,
-    overrides: Any,
-    api_key_env: str | None,
-    shared: bool,
-    prompts: str | None,
-    as_json: bool,
-) -> int:
-    with speaking(as_json) as output:
-        from specops.cli.proof import describe_url
-        from specops.config.playbook import load_playbook
-        from specops.connect.child import run_child
-
-        book = load_playbook(playbook or "eagle3-gated", overrides, {})
-        spec = describe_url(url, book, shared=shared, prompts=prompts, api_key_env=api_key_env)
-        return _tell(output, run_child("child-smoke", spec, output.on_event), url)
 
 
 def _tell(output: Output, result: Any, host: str) -> int:

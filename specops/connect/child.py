@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -20,11 +21,13 @@ Json = Any
 LAST_LINES = 5
 
 
-def run_child(program: str, spec: Mapping[str, Json], on_event: OnEvent) -> Json:
+def run_child(
+    program: str, spec: Mapping[str, Json], on_event: OnEvent, secrets: Mapping[str, str] | None = None
+) -> Json:
     """Run `<agent.zip> <program>` with `spec` on stdin; events are JSON lines on stdout, the last a result.
 
-    Our own interpreter will do: what the load needs is a dependency of ours. Raises SpecopsError where the
-    child ended without a result. Ctrl-C ends the child.
+    `secrets` are variables of the child alone. Our own interpreter will do: what the load needs is a
+    dependency of ours. Raises SpecopsError where the child ended without a result. Ctrl-C ends the child.
     """
     with tempfile.TemporaryDirectory(prefix="specops-") as folder:
         path = Path(folder) / "agent.zip"
@@ -36,6 +39,7 @@ def run_child(program: str, spec: Mapping[str, Json], on_event: OnEvent) -> Json
             stderr=subprocess.PIPE,
             text=True,
             encoding="utf-8",
+            env={**os.environ, **(secrets or {})},
         )
         with child:
             try:

@@ -196,6 +196,13 @@ class Level:
         entered = [state for at, state in switches if at <= start][-1:]
         return said + entered + [state for at, state in switches if start < at <= end]
 
+    def graph(self, windows: Sequence[Window]) -> list[str]:
+        """`True`, `False` or both, by the decode lines; without a log by the gauge."""
+        seen = [d.graph for d in self.bench.observer.decodes if any(w.holds(d.at) for w in windows)]
+        if not self.bench.observer.log_read:
+            seen = [s.graph for s in self.samples(windows)]
+        return sorted({str(value) for value in seen if value is not None})
+
     def evidence(self, windows: Sequence[Window]) -> dict[str, Json]:
         samples = self.samples(windows)
         return {
@@ -207,13 +214,7 @@ class Level:
             "gate": sorted(set(self.words(windows))),
             "queued": max((s.queue for s in samples if s.queue is not None), default=None),
             "retracted": max((s.retracted for s in samples if s.retracted is not None), default=None),
-            "graph": sorted(
-                {
-                    str(d.graph)
-                    for d in self.bench.observer.decodes
-                    if d.graph is not None and any(w.holds(d.at) for w in windows)
-                }
-            ),
+            "graph": self.graph(windows),
         }
 
 

@@ -95,6 +95,7 @@ class Client:
         self.finished = 0
         """Own requests that ended, for telling others' from ours."""
         key = os.environ.get(spec.api_key_env or "") if spec.api_key_env else None
+        self.has_key = bool(key)
         self._headers = {"Authorization": f"Bearer {key}"} if key else {}
 
     async def __aenter__(self) -> Client:

@@ -39,6 +39,8 @@ class Sample:
     steps: int | None = None
     retracted: int | None = None
     accept: float | None = None
+    graph: bool | None = None
+    """Whether the last decode step before the newest log line ran in a captured graph."""
 
 
 @dataclass(frozen=True)
@@ -139,6 +141,7 @@ class Observer:
             return int(value) if value is not None else None
 
         state, steps = self.gate_state() if told else (None, None)
+        graph = number("sglang:is_cuda_graph")
         return Sample(
             asked=asked,
             at=time.monotonic(),
@@ -148,6 +151,7 @@ class Observer:
             steps=steps,
             retracted=number("sglang:num_retracted_reqs"),
             accept=self.metrics.get("sglang:spec_accept_length") if self._fresh else None,
+            graph=None if graph is None else graph > 0,
         )
 
     @property

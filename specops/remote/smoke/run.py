@@ -8,13 +8,14 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from . import s0, s1, s2, s3, s4, s5, s6, s7
+from .ask import Unanswered, complete
 from .bench import Bench
 from .load import Client, Timeout
 from .observe import Observer
 from .signals import read_signals
 from .spec import TITLES, Spec
 from .timeline import draw
-from .verdict import FAIL, INCONCLUSIVE, PASS, Judged, Verdict, error, failed, inconclusive, worst
+from .verdict import ERROR, FAIL, INCONCLUSIVE, PASS, Judged, Verdict, error, failed, inconclusive, worst
 
 Json = Any
 Emit = Callable[[dict[str, Json]], None]
@@ -36,10 +37,14 @@ PAUSE_S = 1.0
 
 async def run_smoke(spec: Spec, emit: Emit) -> dict[str, Json]:
     """Stops at the first fail or error. The result of ARCHITECTURE, SmokeSpec and its result."""
-    signals = read_signals(spec.release, spec.gate)
     deadline = time.monotonic() + spec.budget_s
     results: list[dict[str, Json]] = []
     async with Client(spec) as client:
+        try:
+            spec = await complete(spec, client)
+        except Unanswered as why:
+            return {"verdict": ERROR, "checks": [], "timeline": {}, "summary": str(why), "unanswered": True}
+        signals = read_signals(spec.release, spec.gate)
         observer = Observer(spec=spec, client=client, signals=signals)
         async with observer:
             bench = Bench(spec=spec, client=client, observer=observer, signals=signals)

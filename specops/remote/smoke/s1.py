@@ -32,7 +32,7 @@ async def hold_one(bench: Bench, name: str, prompt: str) -> Verdict:
         return verdict
     if not graph:
         return inconclusive(
-            "C=1: open, but whether a graph was used is not known without the log", **verdict.evidence
+            "C=1: open, but neither the log nor a metric says whether a graph was used", **verdict.evidence
         )
     if "False" in graph:
         return failed("C=1: decoded without the captured graph", **verdict.evidence)

@@ -26,7 +26,7 @@ class Spec:
     url: str
     threshold: int
     gate: str
-    """`native`, `batch-gate` or `none`."""
+    """`native`, `batch-gate` or `none`; `auto` where the server is to be asked."""
     release: str
     num_steps: int
     topk: int
@@ -44,6 +44,8 @@ class Spec:
     prompts: tuple[str, ...]
     api_key_env: str | None
     graphs: bool | None
+    ask_server: bool
+    """What the controller could not know (release, gate, draft, graphs) is taken from the server's report."""
     simulated: bool
     """SGLANG_SIMULATE_ACC_LEN is set: acceptance says nothing."""
 
@@ -81,6 +83,7 @@ def parse_spec(raw: dict[str, Json], built_in: tuple[str, ...]) -> Spec:
             prompts=tuple(raw.get("prompts") or ()) or built_in,
             api_key_env=raw.get("api_key_env"),
             graphs=raw.get("graphs"),
+            ask_server=bool(raw.get("ask_server")),
             simulated=bool(raw.get("simulated")),
         )
     except KeyError as error:
