@@ -23,6 +23,8 @@ class Status:
     summary: Mapping[str, Any]
     lock: Mapping[str, Any] | None
     unfinished: Mapping[str, Any] | None
+    gate: str
+    """What the gate does at this moment, in words; empty where none was deployed."""
     drift: tuple[str, ...]
     """What is no longer as the deploy in force left it, a line each."""
 
@@ -35,6 +37,7 @@ class Status:
             "summary": dict(self.summary),
             "lock": self.lock,
             "unfinished": self.unfinished,
+            "gate": self.gate,
             "drift": list(self.drift),
         }
 
@@ -46,6 +49,7 @@ def read_status(place: Place, connector: Connector) -> Status:
         paths = tuple(file.path for file in current.files)
         facts = read_host_facts(connector, place.question(paths=paths))
     server = facts.server
+    gate, off = read_gate(facts)
     return Status(
         serving=describe(server) or _nobody(facts),
         healthy=bool(server and server.healthy),
@@ -54,7 +58,8 @@ def read_status(place: Place, connector: Connector) -> Status:
         summary=current.summary if current else {},
         lock=facts.state.lock,
         unfinished=facts.state.unfinished,
-        drift=tuple(_drift(facts)),
+        gate=gate,
+        drift=(*_drift(facts), *([off] if off else [])),
     )
 
 
@@ -76,10 +81,40 @@ def _drift(facts: HostFacts) -> list[str]:
         found.append(f"the server of deploy {current.id} is gone")
     elif server.cookie not in current.cookies:
         found.append(f"the server (pid {server.pid}) is not the one that deploy {current.id} started")
-    if (
-        server
-        and current.summary.get("gate") == "native"
-        and not server.reported.get("speculative_adaptive", True)
-    ):
-        found.append("the gate is off: the server reports speculative_adaptive false")
     return found
+
+
+def read_gate(facts: HostFacts) -> tuple[str, str]:
+    """(what the gate does now, why that is not what was deployed or empty). No word of it is not a yes."""
+    current, server = facts.state.current, facts.server
+    kind = current.summary.get("gate") if current else None
+    if current is None or kind in (None, "none") or server is None:
+        return "", ""
+    if server.gate_off:
+        return "off", f"the gate is off: SGLang said: {server.gate_off}"
+    if not server.reported:
+        return "unknown: the server does not answer", ""
+    internal = server.reported.get("internal") or {}
+    if kind == "native":
+        return _native_gate(server.reported, internal.get("speculative_num_steps"))
+    return _patched_gate(internal.get("speculative_gate"), current.summary.get("threshold"))
+
+
+def _native_gate(reported: Mapping[str, Any], steps: Any) -> tuple[str, str]:
+    if not reported.get("speculative_adaptive"):
+        return "off", "the gate is off: the server does not report speculative_adaptive"
+    if steps is None:
+        return (
+            "not reported",
+            "the gate's state (speculative_num_steps) is not reported: it cannot be trusted",
+        )
+    return ("open" if steps else "closed") + f" ({steps} draft steps)", ""
+
+
+def _patched_gate(gate: Any, threshold: Any) -> tuple[str, str]:
+    if not isinstance(gate, Mapping):
+        return "off", "the gate is off: the server reports no speculative_gate, so the patch is not active"
+    said = f"{gate.get('state', 'in an unknown state')} (threshold {gate.get('threshold')})"
+    if threshold is not None and gate.get("threshold") != threshold:
+        return said, f"the gate's threshold is {gate.get('threshold')}, deployed was {threshold}"
+    return said, ""

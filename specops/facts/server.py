@@ -35,6 +35,8 @@ class Server:
     """The deploy that launched it, if specops did."""
     since: float | None = None
     """Unix seconds."""
+    gate_off: str | None = None
+    """The line of its log in which SGLang says that it switched the native gate off."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,6 +68,7 @@ def parse_server(raw: dict[str, Any] | None) -> Server | None:
         reported=dict(raw.get("reported") or {}),
         cookie=raw.get("cookie"),
         since=raw.get("since"),
+        gate_off=raw.get("gate_off"),
     )
 
 

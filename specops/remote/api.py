@@ -120,6 +120,9 @@ def reduce_info(info: Mapping[str, Json]) -> dict[str, Json]:
         and (_is_scalar(value) or isinstance(value, list))
         and not redact.looks_secret(name)
     }
+    gate = inner.get("speculative_gate")
+    if isinstance(gate, dict):  # of the batch-gate patch; its ring and its ranks are long
+        kept["internal"]["speculative_gate"] = {k: v for k, v in gate.items() if _is_scalar(v)}
     return kept
 
 

@@ -92,7 +92,7 @@ def read_server(pid: int, start_ticks: int, port: int) -> dict[str, Json]:
         "pid": pid,
         "start_ticks": start_ticks,
         "port": port,
-        "log": _log_of(pid),
+        "log": log_of(pid),
     }
     _check_models(argv, cwd)
     scan = procs.scan_processes()
@@ -184,7 +184,7 @@ def _limit(word: str) -> int:
     return resource.RLIM_INFINITY if word == "unlimited" else int(word)
 
 
-def _log_of(pid: int) -> str | None:
+def log_of(pid: int) -> str | None:
     """The file that its standard error goes to, if it is one."""
     target = procs.read_link(pid, "fd/2")
     return target if target and target.startswith("/") and not target.startswith("/dev/") else None

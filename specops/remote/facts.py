@@ -11,13 +11,16 @@ import time
 from pathlib import Path
 from typing import Any
 
-from . import gpus, members, models, procs, redact, state, store, supervisor
+from . import capture, gpus, members, models, procs, redact, state, store, supervisor
 from .api import api_of
 from .context import OpFailed
 
 Json = Any
 DEFAULT_PORT = "30000"
 """SGLang's own, where its command line names none."""
+START_OF_LOG = 4 * 1024 * 1024
+"""Bytes in which a server says how it starts."""
+GATE_OFF = re.compile(rb"speculative_adaptive disabled: [^\r\n]{0,400}")
 
 
 def read_facts(params: dict[str, Json]) -> dict[str, Json]:
@@ -144,7 +147,19 @@ def read_server(scan: dict[int, procs.Process], port: int) -> Json:
         "reported": api.get_info() if healthy else {},
         "cookie": cookie,
         "since": procs.start_time(process),
+        "gate_off": find_gate_off(pid),
     }
+
+
+def find_gate_off(pid: int) -> str | None:
+    """What SGLang said when it switched the native gate off: it goes on without a gate, and healthy."""
+    path = capture.log_of(pid)
+    if path is None:
+        return None
+    with contextlib.suppress(OSError), open(path, "rb") as log:
+        found = GATE_OFF.search(log.read(START_OF_LOG))
+        return found.group().decode("utf-8", "replace").strip() if found else None
+    return None
 
 
 def _claimants(scan: dict[int, procs.Process], port: int) -> set[int]:

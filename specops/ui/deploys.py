@@ -34,6 +34,8 @@ def show_status(console: Console, status: Mapping[str, Json]) -> None:
     rows.append(
         ("in force", f"{deploy}: {asked_for(status.get('summary') or {})}" if deploy else "no deploy")
     )
+    if status.get("gate"):
+        rows.append(("gate now", str(status["gate"])))
     rows += [("drift", str(line)) for line in status.get("drift") or ()]
     healthy = "" if status.get("healthy") else ", NOT healthy"
     age = f", since {since(status['since'])}" if status.get("since") else ""

@@ -117,3 +117,13 @@ def test_the_agent_reads_facts_isolated_and_without_site(tmp_path: Path, python:
     done = subprocess.run(words, input=request, capture_output=True, timeout=60, check=False)
     last = done.stdout.decode().strip().splitlines()[-1]
     assert json.loads(last.partition(" ")[2])["ok"] is True, done.stderr
+
+
+def test_a_gate_that_sglang_switched_off_is_found_in_the_servers_own_log(tmp_path: Path, python: str) -> None:
+    line = "[t] speculative_adaptive disabled: topk=4. Falling back to static speculative params."
+    with serving(tmp_path, STANDIN_LOG=json.dumps(["other", line])) as stand:
+        server = parse_host_facts(facts.read_facts(params(tmp_path, python, stand.port))).server
+        assert server is not None
+        assert server.gate_off == line[4:]
+    with serving(tmp_path) as stand:
+        assert facts.read_facts(params(tmp_path, python, stand.port))["server"]["gate_off"] is None
