@@ -196,6 +196,7 @@ def smoke(
         "token_gap_s": 60,
         "exact_outputs": exact,
         "graphs": True,
+        "shared": checks is not None,
     }
     packed = asked.out / "agent.zip"
     packed.write_bytes(agent_zip())
