@@ -202,10 +202,10 @@ class Box:
 
     def is_old(self) -> bool:
         folders = {p.name for p in self.root.rglob("*") if p.is_dir()}
-        return self.tree() == {**_present(self.before), "__init__.py": b""} and "gate" not in folders
+        return self.tree() == {**present(self.before), "__init__.py": b""} and "gate" not in folders
 
     def is_new(self) -> bool:
-        return self.tree() == {**_present(self.after), "__init__.py": b""}
+        return self.tree() == {**present(self.after), "__init__.py": b""}
 
     def leftovers(self) -> list[str]:
         """Half written files and what a closed deploy has no use for."""
@@ -218,5 +218,5 @@ def undo_swap(files: list[dict[str, Json]]) -> dict[str, Json]:
     return {"op": "files.restore", "args": {"files": files}}
 
 
-def _present(files: dict[str, bytes | None]) -> dict[str, bytes]:
+def present(files: dict[str, bytes | None]) -> dict[str, bytes]:
     return {name: data for name, data in files.items() if data is not None}

@@ -1,104 +1,212 @@
-"""Kill the agent at a chosen point of a deploy, once; then see how it ended."""
+"""A cut is a point of a deploy and what happens there; its row says how the deploy ended and what it left."""
 
 from __future__ import annotations
 
+import contextlib
 import os
-import signal
-from collections.abc import Callable
-from dataclasses import dataclass
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from specops.remote import executor, follow, journal, lock, replace
+from specops.remote import history, lock
 
-from .box import Box
+from . import judge
+from .box import Answer, Box
+from .judge import Before, Course
+from .points import Arm, Halt, When
+from .served import SECRETS, ServedBox, until
+from .strikes import STRIKES, Struck, another_boot
 
 Json = Any
-When = Literal["before", "torn", "after"]
-By = Literal["agent", "agent and guardian"]
+AT_ONCE = 6
+ENOUGH = 512 * 1024 * 1024
+LIMIT_S = 60.0
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Cut:
-    """SIGKILL at the `at`-th journal entry, or at the `at`-th rename into the install."""
-
-    what: Literal["entry", "rename"]
-    at: int
+    plan: str
+    point: str
     when: When
-    by: By
+    by: str
+
+    def __str__(self) -> str:
+        return f"{self.plan}: {self.by} {self.when} {self.point!r}"
+
+
+@dataclass(frozen=True)
+class Row:
+    cut: Cut
+    ended: str
+    """`old`, `new` or `between`, by bytes, modes, owners, and what serves."""
+    outcome: str | None
+    wrong: tuple[str, ...]
+    """Why the outcome is not the right one."""
+    leftovers: tuple[str, ...]
 
     @property
-    def alone(self) -> bool:
-        """Nobody is left to settle it: the first entry is written before there is a guardian."""
-        return self.by == "agent and guardian" or (self.what == "entry" and self.at == 1)
+    def problem(self) -> str | None:
+        fine = self.ended != "between" and not self.wrong and not self.leftovers
+        return (
+            None
+            if fine
+            else f"{self.cut}: ended {self.ended}, {self.outcome!r}, {self.wrong}, {self.leftovers}"
+        )
 
-    def arm(self, fired: Path) -> None:
-        """In the process that becomes controller's end, guardian and agent."""
-        follow.HOLDER_CHECK_S = 0.1
-        executor.EVIDENCE_S = 0.1
-        if self.what == "entry":
-            self._arm_journal(fired)
-        else:
-            self._arm_rename(fired)
-
-    def _arm_journal(self, fired: Path) -> None:
-        append = journal.Journal.append
-
-        def cut_append(self_: journal.Journal, entry: dict[str, Json]) -> dict[str, Json]:
-            mine = self_._seq + 1 == self.at and not fired.exists()
-            if mine and self.when == "torn":
-                with open(self_.path, "ab") as file:
-                    file.write(b'{"seq": 3, "entry": "do')
-            if mine and self.when != "after":
-                self.die(fired)
-            whole = append(self_, entry)
-            if mine:
-                self.die(fired)
-            return whole
-
-        patched: Any = journal.Journal
-        patched.append = cut_append
-
-    def _arm_rename(self, fired: Path) -> None:
-        write: Callable[[Path, bytes, str], None] = replace.write
-        seen = [0]
-
-        def cut_write(target: Path, data: bytes, mark: str) -> None:
-            seen[0] += 1
-            if seen[0] == self.at and not fired.exists():
-                if self.when == "torn":
-                    replace.temp_of(target, mark).write_bytes(data[:3])
-                if self.when == "after":
-                    write(target, data, mark)
-                self.die(fired)
-            write(target, data, mark)
-
-        replace.write = cut_write
-
-    def die(self, fired: Path) -> None:
-        fired.touch()
-        if self.by == "agent and guardian" and not (self.what == "entry" and self.at == 1):
-            os.kill(os.getppid(), signal.SIGKILL)
-        os.kill(os.getpid(), signal.SIGKILL)
+    def as_json(self) -> dict[str, Json]:
+        return {
+            "plan": self.cut.plan,
+            "entry": self.cut.point,
+            "when": self.cut.when,
+            "by": self.cut.by,
+            "ended": self.ended,
+            "outcome": self.outcome,
+            "outcome_right": not self.wrong,
+            "wrong": list(self.wrong),
+            "leftovers": list(self.leftovers),
+        }
 
 
-def run_all(cuts: list[tuple[Cut, Box, dict[str, Json]]]) -> list[tuple[Cut, Box]]:
-    """Every cut at once, each on an install of its own; those that nobody settled are recovered."""
-    running = []
-    for cut, box, plan in cuts:
-        fired = box.folder / "fired"
-        params = {"plan": plan, "blobs": box.blobs()}
-        running.append((cut, box, box.start("run", params, lambda c=cut, f=fired: c.arm(f))))  # type: ignore[misc]
-    for cut, box, started in running:
-        answer = box.finish(*started)
+@contextlib.contextmanager
+def room() -> Iterator[Path]:
+    """A folder for boxes, in memory where there is enough of it: SIGKILL cannot tell, and fsync is free."""
+    fast = Path("/dev/shm")
+    enough = fast.is_dir() and os.access(fast, os.W_OK) and shutil.disk_usage(fast).free > ENOUGH
+    folder = Path(tempfile.mkdtemp(prefix="specops-faults-", dir=fast if enough else None))
+    folder.chmod(0o755)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder)
+
+
+def make_plan(box: ServedBox, plan: str) -> dict[str, Json]:
+    """For a rollback the deploy to take back is run first."""
+    if plan == "deploy":
+        return box.deploy_plan()
+    if plan == "deploy that fails":
+        return box.deploy_plan("fail")
+    assert box.run(box.deploy_plan(), Arm([])).value["how"] == "deployed"
+    box.await_free()
+    return box.rollback_plan()
+
+
+def read_course(folder: Path, plan: str) -> Course:
+    """From an undisturbed run."""
+    box = ServedBox(folder)
+    try:
+        value = box.run(
+            make_plan(box, plan), Arm([], folder / "seen"), secrets={"key": SECRETS["request"]}
+        ).value
+        assert value["how"] == judge.CONTROL[plan], value
         box.await_free()
-        assert (box.folder / "fired").exists(), f"{cut} was never reached"
-        if answer.result is None or not answer.result["ok"]:
-            assert cut.alone, f"{cut}: its guardian did not settle it"
-            recovered = box.ask("recover")
-            assert recovered.value["how"], cut
-            box.await_free()
-    return [(cut, box) for cut, box, _ in running]
+        lines = [line.split("\t") for line in (folder / "seen").read_text().splitlines()]
+        return Course(plan, [(name, "after" if when == "after" else "before") for name, when in lines])
+    finally:
+        box.end()
+
+
+def try_all(cuts: Iterable[Cut], courses: dict[str, Course], folder: Path) -> Iterator[Row]:
+    """Every cut on an install and a server of its own, some at a time."""
+    todo = list(cuts)
+    for first in range(0, len(todo), AT_ONCE):
+        batch = [
+            Trial(cut, courses[cut.plan], folder / str(first + n))
+            for n, cut in enumerate(todo[first : first + AT_ONCE])
+        ]
+        for trial in batch:
+            trial.begin()
+        for trial in batch:
+            trial.strike()
+        for trial in batch:
+            yield trial.end()
+
+
+class Trial:
+    """One cut on one box."""
+
+    def __init__(self, cut: Cut, course: Course, folder: Path) -> None:
+        self.cut, self.course = cut, course
+        self.by = STRIKES[cut.by]
+        self.box = ServedBox(folder)
+        self.answer: Answer | None = None
+
+    def begin(self) -> None:
+        self.plan = make_plan(self.box, self.cut.plan)
+        self.before = Before(self.cut.plan, self.box)
+        halt = Halt(self.box.folder, self.cut.point, self.cut.when)
+        params = {"plan": self.plan, "blobs": self.box.blobs(), "secrets": {"key": SECRETS["request"]}}
+        front, out = self.box.start("run", params, Arm([halt]))
+        self.struck = Struck(self.box, halt, front, out)
+
+    def strike(self) -> None:
+        until(self.struck.halt.reached, LIMIT_S)
+        self.by.act(self.struck)
+        self.struck.halt.go.touch()
+
+    def end(self) -> Row:
+        try:
+            self._settle()
+            row = self._judge()
+        finally:
+            held = self.box.end()
+            shutil.rmtree(self.box.folder)
+        return replace(row, leftovers=(*row.leftovers, *held))
+
+    def _settle(self) -> None:
+        """Wait for whoever is left; `recover`, as from another machine, where nobody was."""
+        if self.struck.out is None:
+            os.waitpid(self.struck.front, 0)
+        else:
+            self.answer = self.box.finish(self.struck.front, self.struck.out, LIMIT_S)
+        self.box.await_free(LIMIT_S)
+        deploys = history.read_deploys(self.box.instance)
+        self.alone = history.unfinished(deploys) is not None
+        if self.alone or all(past.id != self.plan["id"] for past in deploys):
+            self.answer = self.box.ask("recover", {}, self._as_another)
+        elif self.answer is None or self.answer.result is None:
+            self.answer = self.box.ask("follow", {"deploy": self.plan["id"]})
+        self.box.await_free(LIMIT_S)
+
+    def _as_another(self) -> None:
+        Arm([])()
+        if not self.by.same_boot:
+            another_boot()
+
+    def _judge(self) -> Row:
+        cut, course = self.cut, self.course
+        deploys = history.read_deploys(self.box.instance)
+        mine = next((past for past in deploys if past.id == self.plan["id"]), None)
+        how = str(mine.closed.get("how")) if mine else None
+        gone = judge.server_may_be_gone(course, cut.point, cut.when, cut.by, how)
+        ended, what = self.before.ended(server_gone=gone)
+        wanted = judge.outcome(course, cut.point, cut.when, cut.by, kills=self.by.kills)
+        wrong = [what] if what else []
+        if how != wanted:
+            wrong.append(f"the journal says {how!r}, not {wanted!r}")
+        if ended != ("new" if how == "deployed" else "old"):
+            wrong.append(f"{how!r} is not what is there")
+        wrong += self._told_wrong(how)
+        if self.alone and not (self.by.alone or course.by_front(course.at(cut.point, cut.when))):
+            wrong.append("nobody settled it until `recover`")
+        if history.unfinished(deploys) is not None:
+            wrong.append("it still owes something")
+        return Row(cut, ended, how, tuple(wrong), tuple(self.box.leftovers()))
+
+    def _told_wrong(self, how: str | None) -> list[str]:
+        """What the controller was told at the end, and what others were told meanwhile."""
+        result = self.answer.result if self.answer else None
+        told = result["value"]["how"] if result and result["ok"] else None
+        if how is None:
+            how = "nothing to recover"
+        wrong = [] if told == how else [f"it was told {told!r} ({result})"]
+        if self.cut.by == "two more deploys":
+            codes = [said["error"]["code"] for said in self.struck.said if not said["ok"]]
+            wrong += [] if codes == ["locked", "locked"] else [f"the others were told {codes}"]
+        return wrong
 
 
 def guardian_pid(box: Box) -> int:

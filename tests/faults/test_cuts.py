@@ -1,96 +1,42 @@
-"""A death at any point of a deploy leaves just the old files or just the new, and says which."""
+"""Whatever is cut, wherever: the host ends exactly as before or exactly as wanted, and says which."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 import pytest
 
-from specops.remote import history, journal
+from . import table
+from .cuts import room, try_all
+from .judge import ENTRIES, Course
 
-from .box import Box
-from .cuts import By, Cut, When, run_all
-
-STEPS = 5
-FIRST_SWAP = 3
-LAST_DONE = 1 + 2 * STEPS
-GOOD_ENTRIES = LAST_DONE + 1
-BAD_ENTRIES = 1 + 2 * STEPS + 1 + 2 + 4 + 1
-"""opened, five steps, the bad step's start, failed and settling, two undos, closed."""
-SWAPPED = 1 + 4
-RESTORED = 2 + 1
-"""Renames of the way back: the files that did not exist before are removed, not renamed."""
-
-whens = pytest.mark.parametrize("when", ["before", "torn", "after"])
-bys = pytest.mark.parametrize("by", ["agent", "agent and guardian"])
+ENOUGH = 3
+"""Problems to see before giving up: where one is, there are often dozens."""
 
 
-def boxes(tmp_path: Path, count: int) -> list[Box]:
-    return [Box(tmp_path / str(number)) for number in range(1, count + 1)]
+@pytest.fixture(scope="module")
+def folder() -> Iterator[Path]:
+    with room() as made:
+        yield made
 
 
-def how_it_ended(box: Box) -> str | None:
-    now = journal.replay_deploy(box.deploy_dir())
-    return None if now.closed is None else str(now.closed["how"])
+@pytest.fixture(scope="module")
+def courses(folder: Path) -> dict[str, Course]:
+    return table.read_courses(folder)
 
 
-def problem(cut: Cut, box: Box, expected: str | None) -> str | None:
-    """What is wrong with the end of one cut; None when nothing is."""
-    deploys = history.read_deploys(box.instance)
-    stack = [past.id for past in history.current_stack(deploys)]
-    fine = {
-        "outcome": how_it_ended(box) == expected,
-        "files": box.is_new() if expected == "deployed" else box.is_old(),
-        "leftovers": box.leftovers() == [],
-        "nothing owed": history.unfinished(deploys) is None,
-        "in force": stack == (["d1"] if expected == "deployed" else []),
-    }
-    wrong = [name for name, holds in fine.items() if not holds]
-    return f"{cut}: {wrong}, {how_it_ended(box)!r}, {box.leftovers()}" if wrong else None
+def test_the_part_that_is_tried_visits_every_entry(courses: dict[str, Course]) -> None:
+    entries = {(c.plan, name) for c in courses.values() for name, _ in c.points if name.split()[0] in ENTRIES}
+    assert entries <= {(cut.plan, cut.point) for cut in table.some(courses)}
+    assert {name.split()[0] for _, name in entries} >= {*ENTRIES} - {"verdict", "undo_failed"}
+    assert len(set(table.every(courses))) >= 200
 
 
-def expected_of_good(at: int, when: When) -> str | None:
-    durable = at if when == "after" else at - 1
-    if durable == 0:
-        return None
-    if durable >= LAST_DONE:
-        return "deployed"
-    return "rolled back" if durable >= 2 * FIRST_SWAP + 2 else "refused"
-
-
-def expected_of_bad(at: int, when: When) -> str | None:
-    expected = expected_of_good(at, when)
-    return "rolled back" if expected == "deployed" else expected
-
-
-@whens
-@bys
-def test_a_death_at_any_entry_of_a_good_plan(tmp_path: Path, when: When, by: By) -> None:
-    cuts = [
-        (Cut(what="entry", at=at, when=when, by=by), box, box.plan())
-        for at, box in enumerate(boxes(tmp_path, GOOD_ENTRIES), 1)
-    ]
-    found = [problem(cut, box, expected_of_good(cut.at, when)) for cut, box in run_all(cuts)]
-    assert [line for line in found if line] == []
-
-
-@whens
-@bys
-def test_a_death_at_any_entry_of_a_plan_that_fails(tmp_path: Path, when: When, by: By) -> None:
-    cuts = [
-        (Cut(what="entry", at=at, when=when, by=by), box, box.plan(box.bad_steps()))
-        for at, box in enumerate(boxes(tmp_path, BAD_ENTRIES), 1)
-    ]
-    found = [problem(cut, box, expected_of_bad(cut.at, when)) for cut, box in run_all(cuts)]
-    assert [line for line in found if line] == []
-
-
-@whens
-@bys
-def test_a_death_at_any_rename(tmp_path: Path, when: When, by: By) -> None:
-    cuts = [
-        (Cut(what="rename", at=at, when=when, by=by), box, box.plan(box.bad_steps()))
-        for at, box in enumerate(boxes(tmp_path, SWAPPED + RESTORED), 1)
-    ]
-    found = [problem(cut, box, "rolled back") for cut, box in run_all(cuts)]
-    assert [line for line in found if line] == []
+@pytest.mark.parametrize("plan", ["deploy", "deploy that fails", "rollback"])
+def test_it_ends_old_or_new_and_says_which(courses: dict[str, Course], folder: Path, plan: str) -> None:
+    cuts = [cut for cut in table.some(courses) if cut.plan == plan]
+    rows = try_all(cuts, courses, folder / plan.replace(" ", "-"))
+    problems = (row.problem for row in rows)
+    assert list(islice((line for line in problems if line), ENOUGH)) == []

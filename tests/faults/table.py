@@ -1,0 +1,68 @@
+"""Which cuts are tried: every one by `make faults`, with the tests a part that still visits every entry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from .cuts import Cut, read_course
+from .judge import CONTROL, ENTRIES, Course
+from .points import When
+
+DEATHS = ("agent killed", "agent and guardian killed")
+FROM_OUTSIDE = (
+    "controller killed",
+    "connection cut",
+    "lock break",
+    "lock break --force",
+    "old server killed",
+    "new server killed",
+)
+"""Tried with the two deploys; a rollback differs from them in its steps, not in who may interfere."""
+NOT_TORN = ("started", "signal", "remove")
+STRIDE = 7
+"""Of what comes from outside, and of reboots, the tests try one in so many."""
+
+
+def read_courses(folder: Path) -> dict[str, Course]:
+    return {plan: read_course(folder / f"course-{number}", plan) for number, plan in enumerate(CONTROL)}
+
+
+def every(courses: dict[str, Course]) -> list[Cut]:
+    return [*_deaths(courses), *_others(courses)]
+
+
+def some(courses: dict[str, Course]) -> list[Cut]:
+    """Each point once, each time in another way; and every n-th of what comes from outside."""
+    chosen = []
+    for course in courses.values():
+        for number, name in enumerate(_names(course)):
+            whens = _whens(name)
+            chosen.append(Cut(course.plan, name, whens[number % len(whens)], DEATHS[number // 3 % 2]))
+    return [*chosen, *list(_others(courses))[::STRIDE]]
+
+
+def _deaths(courses: dict[str, Course]) -> Iterator[Cut]:
+    for course in courses.values():
+        for name in _names(course):
+            yield from (Cut(course.plan, name, when, by) for when in _whens(name) for by in DEATHS)
+
+
+def _others(courses: dict[str, Course]) -> Iterator[Cut]:
+    for course in courses.values():
+        entries = [name for name in _names(course) if name.split()[0] in ENTRIES]
+        yield from (Cut(course.plan, name, "after", "reboot") for name in _names(course))
+        if course.plan == "rollback":
+            continue
+        for by in FROM_OUTSIDE:
+            yield from (Cut(course.plan, name, "after", by) for name in entries)
+        if course.plan == "deploy":
+            yield from (Cut(course.plan, name, "before", "two more deploys") for name in entries)
+
+
+def _names(course: Course) -> list[str]:
+    return [name for name, when in course.points if when == "after"]
+
+
+def _whens(name: str) -> tuple[When, ...]:
+    return ("before", "after") if name.split()[0] in NOT_TORN else ("before", "torn", "after")
