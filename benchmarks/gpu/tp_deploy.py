@@ -8,7 +8,6 @@ import subprocess
 import tarfile
 from pathlib import Path
 
-from benchmarks.gpu.shapes import make_models
 from benchmarks.tp_box import Box
 from benchmarks.tp_record import Record, table
 from benchmarks.tp_run import common_arguments, measure_plain, run
@@ -43,6 +42,12 @@ def server_environment() -> dict[str, str]:
     return {**own, "PATH": os.environ["PATH"], **offline, **NO_MULTICAST, **simulated}
 
 
+def make_models(python: Path, folder: Path) -> Path:
+    """By the install's own tokenizers, which have to read the file again."""
+    subprocess.run([str(python), str(Path(__file__).with_name("shapes.py")), str(folder)], check=True)
+    return folder
+
+
 def find_package(python: Path) -> Path:
     ask = "import importlib.util as u; print(list(u.find_spec('sglang').submodule_search_locations)[0])"
     done = subprocess.run([str(python), "-I", "-c", ask], check=True, capture_output=True, text=True)
@@ -75,7 +80,7 @@ def main() -> int:
         release=read_version(package) or "unknown",
         python=options.python,
         package=package,
-        models=make_models(options.work / "models"),
+        models=make_models(options.python, options.work / "models"),
         port=options.port,
         work=options.work,
         env=server_environment(),
