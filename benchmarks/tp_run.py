@@ -61,9 +61,10 @@ def call_specops(
     timer = threading.Timer(limit_s, process.kill)
     timer.start()
     try:
-        with log.open("a", encoding="utf-8") as out:
+        with log.open("w", encoding="utf-8") as out:
             for line in process.stdout or ():
                 out.write(line)
+                out.flush()
                 if not line.startswith("{"):
                     continue
                 events.append({**json.loads(line), "seen_at": time.time()})

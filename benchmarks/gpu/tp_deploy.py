@@ -63,6 +63,15 @@ def keep_logs(box: Box, out: Path) -> None:
                 archive.add(path, arcname=str(path.relative_to(box.work)))
 
 
+def last_words(box: Box) -> list[str]:
+    """The end of every server's log, the oldest first: what a table cannot tell of a run that went wrong."""
+    found = []
+    for path in sorted(box.work.rglob("*.log"), key=lambda path: path.stat().st_mtime):
+        lines = path.read_text(errors="replace").splitlines()[-12:]
+        found += [f"== {path.relative_to(box.work)}", *(line[:200] for line in lines)]
+    return found
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--python", type=Path, required=True, help="of the SGLang install")
@@ -96,14 +105,17 @@ def main() -> int:
         machine=machine,
         budget_s=options.budget_s,
     )
+    whole = False
     try:
-        if run(record, levels=options.levels, tokens=options.tokens, limit_s=230):
+        whole = run(record, levels=options.levels, tokens=options.tokens, limit_s=230)
+        if whole:
             measure_plain(record, options.levels, options.tokens)
     except Exception as problem:
         record.add("note", message=f"no arm without speculation: {type(problem).__name__}: {problem}")
     finally:
         keep_logs(box, options.out)
-        print("\n".join(table(record.rows, box.tp)), flush=True)
+        lines = table(record.rows, box.tp)
+        print("\n".join(lines if whole else [*last_words(box), *lines]), flush=True)
     return 0
 
 
