@@ -45,6 +45,10 @@ class Box:
     ready: Mapping[str, float]
     budget_s: int
     """Of the smoke test."""
+    threshold: int = 5
+    checks: tuple[str, ...] = ("S0", "S3", "S2", "S5", "S6")
+    log_interval: int = 10
+    """Steps between two decode lines; the smoke test's windows span twice as many."""
 
     @property
     def url(self) -> str:
@@ -66,7 +70,7 @@ def write_configuration(box: Box) -> None:
         "instances": [{"name": "tp", "port": box.port}],
     }
     smoke = {
-        "checks": ["S0", "S3", "S2", "S5", "S6"],
+        "checks": list(box.checks),
         "budget_s": box.budget_s,
         # A run that measures wants the rows that can be had; a fail still rolls back.
         "on_inconclusive": {"boundary": "keep", "others": "keep"},
@@ -75,8 +79,8 @@ def write_configuration(box: Box) -> None:
         "name": f"tp{box.tp}-gated",
         "model": {"path": str(box.models / "target"), "served_name": "tp"},
         "draft": {"path": str(box.models / "draft"), "num_steps": 3, "topk": 1},
-        "server": {"tp": box.tp, "decode_log_interval": 10, **box.server},
-        "gate": {"kind": "batch-gate", "threshold": 5},
+        "server": {"tp": box.tp, "decode_log_interval": box.log_interval, **box.server},
+        "gate": {"kind": "batch-gate", "threshold": box.threshold},
         "ready": dict(box.ready),
         "stop": {"drain_s": 2, "term_s": 15},
         "smoke": smoke,

@@ -60,8 +60,11 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "tp_cpu.json")
     parser.add_argument("--home", type=Path, default=older.default_home())
     parser.add_argument("--budget-s", type=float, default=3600)
+    parser.add_argument("--threshold", type=int, default=5)
+    parser.add_argument("--checks", default="S0,S3,S2,S5,S6")
+    parser.add_argument("--log-interval", type=int, default=10, help="steps; fewer make a shorter proof")
     common_arguments(parser)
-    parser.set_defaults(levels=[1, 5, 6, 10], tokens=32)
+    parser.set_defaults(levels=[1, 5, 6], tokens=16)
     options = parser.parse_args()
     lab = older.prepare(RELEASE, options.home)
     work = options.work / f"tp{options.tp}"
@@ -79,7 +82,10 @@ def main() -> int:
         env={**env, "SGLANG_CPU_OMP_THREADS_BIND": bind_cores(options.tp)},
         server=SERVER,
         ready={"progress_s": 300, "cap_s": 900},
-        budget_s=600,
+        budget_s=900,
+        threshold=options.threshold,
+        checks=tuple(options.checks.split(",")),
+        log_interval=options.log_interval,
     )
     record = Record(
         path=options.out,

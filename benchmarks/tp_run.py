@@ -38,8 +38,6 @@ from specops.steps.launch import words
 
 ROOT = Path(__file__).resolve().parents[1]
 ALWAYS_OPEN = 1_000_000
-ARMS = (("gated", 5), ("always-closed", 0), ("always-on", ALWAYS_OPEN))
-"""By live control of one server: its threshold."""
 
 
 def call_specops(
@@ -199,7 +197,7 @@ def deploy_and_kill(record: Record, limit_s: float) -> None:
     box = record.box
     killer = Killer(box=box, rank=box.tp - 1)
     log = record.path.parent / f"tp{box.tp}-killed.jsonl"
-    asked = ["deploy", "--yes", "--threshold", "6"]
+    asked = ["deploy", "--yes", "--threshold", str(box.threshold + 1)]
     events = call_specops(box, asked, record.left_s(limit_s), log, killer.on_event)
     killer.ended.set()
     for thread in killer.threads:
@@ -219,9 +217,13 @@ def tell(record: Record, *, levels: Sequence[int], tokens: int, limit_s: float) 
             how = deploy(record, "first-again", ["--set", "smoke.checks=[S0, S3]"], limit_s)
         if how.startswith("deployed"):
             add_gate(record, "after the first deploy")
-            for arm, threshold in ARMS:
+            for arm, threshold in (
+                ("gated", box.threshold),
+                ("always-closed", 0),
+                ("always-on", ALWAYS_OPEN),
+            ):
                 measure_arm(record, arm, threshold, levels, tokens)
-            measure_arm(record, "gated", 5, (), tokens)
+            measure_arm(record, "gated", box.threshold, (), tokens)
             deploy_and_kill(record, limit_s * 1.5)
             add_gate(record, "of the server of before, started again")
             take_back(record, limit_s / 2)
