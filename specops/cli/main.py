@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from specops import __version__
-from specops.cli import change, hosts, lab, lock, patch, prove
+from specops.cli import change, hosts, lab, lock, patch, prove, report
 
 INTERRUPTED = 130
 
@@ -26,7 +26,7 @@ def make_app() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_version)
-    for module in (hosts, change, prove):
+    for module in (hosts, change, prove, report):
         module.register(app)
     app.add_typer(lock.app, name="lock")
     app.add_typer(lock.evidence_app, name="evidence")

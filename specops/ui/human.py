@@ -33,6 +33,9 @@ NOUNS = {
     "lab": "specops.ui.lab:show_lab",
     "sweep": "specops.ui.levels:show_sweep",
     "timeline": "specops.ui.levels:show_timeline",
+    "report": "specops.ui.levels:show_report",
+    "comparison": "specops.ui.levels:show_comparison",
+    "tuned": "specops.ui.levels:show_tuned",
 }
 """Document -> the function that draws it, imported when it is first needed."""
 

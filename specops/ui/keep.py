@@ -28,11 +28,15 @@ def keep_result(kind: str, host: str, result: Json) -> str:
     return str(path)
 
 
+def write_text(path: Path, text: str) -> str:
+    """Raises SpecopsError naming the path."""
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise SpecopsError(f"{path} cannot be written: {error.strerror}") from error
+    return str(path)
+
+
 def keep_picture(beside: str, svg: str) -> str:
     """Write an SVG next to a kept result and return the path."""
-    path = Path(beside).with_suffix(".svg")
-    try:
-        path.write_text(svg, encoding="utf-8")
-    except OSError as error:
-        raise SpecopsError(f"the picture cannot be kept in {path}: {error.strerror}") from error
-    return str(path)
+    return write_text(Path(beside).with_suffix(".svg"), svg)

@@ -1,0 +1,212 @@
+"""Charts as plain shapes, in pixels of a fixed frame: the same shapes become SVG and PNG."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+WIDTH, HEIGHT = 480.0, 340.0
+LEFT, RIGHT, TOP, BOTTOM = 62.0, 16.0, 34.0, 74.0
+TEXT = 14.0
+CLOSE = 26.0
+"""Pixels: labels of ticks nearer than this would touch, so the later one is left out."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Point:
+    x: float
+    y: float
+    low: float
+    high: float
+    """Ends of the whisker; equal to y where there is no spread."""
+    hollow: bool = False
+    words: str = ""
+    """For whoever points at it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Series:
+    name: str
+    points: tuple[Point, ...]
+    colour: int
+    """Of the palette; also chooses the marker, so that colour is never alone."""
+    dashed: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Chart:
+    name: str
+    """Plain word, for the page's anchors."""
+    title: str
+    unit: str
+    series: tuple[Series, ...]
+    mark: float | None = None
+    """A vertical line at this x, with its words."""
+    mark_words: str = ""
+    base: float | None = None
+    """A horizontal line at this y."""
+    x_title: str = "concurrent requests (C)"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Line:
+    points: tuple[tuple[float, float], ...]
+    role: str
+    """`grid`, `axis`, `mark` or `s0` to `s3`."""
+    width: float = 1.0
+    dashed: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Words:
+    x: float
+    y: float
+    text: str
+    anchor: str = "start"
+    """`start`, `middle` or `end`."""
+    role: str = "text"
+    bold: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Marker:
+    x: float
+    y: float
+    role: str
+    shape: int
+    """0 circle, 1 square, 2 triangle, 3 diamond."""
+    hollow: bool = False
+    words: str = ""
+    data: tuple[tuple[str, str], ...] = ()
+
+
+Shape = Line | Words | Marker
+
+
+@dataclass(slots=True)
+class Frame:
+    """Values to pixels. x is logarithmic, y linear."""
+
+    x_low: float
+    x_high: float
+    y_low: float
+    y_high: float
+    shapes: list[Shape] = field(default_factory=list)
+
+    def x(self, value: float) -> float:
+        span = math.log(self.x_high / self.x_low)
+        return LEFT + (WIDTH - LEFT - RIGHT) * math.log(value / self.x_low) / span
+
+    def y(self, value: float) -> float:
+        return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * (value - self.y_low) / (self.y_high - self.y_low)
+
+
+def draw(chart: Chart) -> list[Shape]:
+    """From back to front. A chart without a point says so."""
+    points = [point for series in chart.series for point in series.points]
+    title = Words(x=8, y=20, text=f"{chart.title}, {chart.unit}" if chart.unit else chart.title, bold=True)
+    if not points:
+        return [title, Words(x=WIDTH / 2, y=HEIGHT / 2, text="not measured", anchor="middle", role="dim")]
+    frame = _frame(chart, points)
+    frame.shapes.append(title)
+    _draw_axes(frame, chart, points)
+    for series in chart.series:
+        _draw_series(frame, chart, series)
+    _draw_legend(frame, chart)
+    return frame.shapes
+
+
+def _frame(chart: Chart, points: Sequence[Point]) -> Frame:
+    xs = [point.x for point in points]
+    low, high = min(xs), max(xs)
+    values = [value for point in points for value in (point.low, point.high)]
+    values += [0.0] if chart.base is None else [chart.base]
+    bottom, top = min(values), max(values)
+    step = tick_step(bottom, top)
+    return Frame(
+        x_low=low / 1.12,
+        x_high=high * 1.12,
+        y_low=math.floor(bottom / step) * step,
+        y_high=max(math.ceil(top * 1.02 / step) * step, math.floor(bottom / step) * step + step),
+    )
+
+
+def tick_step(low: float, high: float) -> float:
+    """1, 2 or 5 times a power of ten, for about five ticks."""
+    span = max(high - low, 1e-9)
+    rough = span / 5
+    power = 10.0 ** math.floor(math.log10(rough))
+    return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough)
+
+
+def _draw_axes(frame: Frame, chart: Chart, points: Sequence[Point]) -> None:
+    step = tick_step(frame.y_low, frame.y_high)
+    for number in range(round((frame.y_high - frame.y_low) / step) + 1):
+        value = frame.y_low + number * step
+        y = frame.y(value)
+        frame.shapes.append(Line(points=((LEFT, y), (WIDTH - RIGHT, y)), role="grid"))
+        frame.shapes.append(Words(x=LEFT - 7, y=y + 5, text=f"{value:.6g}", anchor="end", role="dim"))
+    base = HEIGHT - BOTTOM
+    frame.shapes.append(Line(points=((LEFT, base), (WIDTH - RIGHT, base)), role="axis"))
+    last = -math.inf
+    for value in sorted({point.x for point in points}):
+        x = frame.x(value)
+        frame.shapes.append(Line(points=((x, base), (x, base + 4)), role="axis"))
+        if x - last >= CLOSE:
+            frame.shapes.append(Words(x=x, y=base + 19, text=f"{value:g}", anchor="middle", role="dim"))
+            last = x
+    middle = (LEFT + WIDTH - RIGHT) / 2
+    frame.shapes.append(Words(x=middle, y=base + 38, text=chart.x_title, anchor="middle", role="dim"))
+    if chart.base is not None:
+        y = frame.y(chart.base)
+        frame.shapes.append(Line(points=((LEFT, y), (WIDTH - RIGHT, y)), role="axis", width=1.5))
+    if chart.mark is not None and frame.x_low < chart.mark < frame.x_high:
+        x = frame.x(chart.mark)
+        frame.shapes.append(Line(points=((x, TOP), (x, base)), role="mark", width=1.5, dashed=True))
+        left = x > WIDTH * 0.6
+        place = x - 5 if left else x + 5
+        anchor = "end" if left else "start"
+        frame.shapes.append(Words(x=place, y=TOP + 12, text=chart.mark_words, anchor=anchor, role="mark"))
+
+
+def _draw_series(frame: Frame, chart: Chart, series: Series) -> None:
+    role = f"s{series.colour % 4}"
+    path = tuple((frame.x(point.x), frame.y(point.y)) for point in series.points)
+    frame.shapes.append(Line(points=path, role=role, width=2, dashed=series.dashed))
+    for point, (x, y) in zip(series.points, path, strict=True):
+        if point.high > point.low:
+            low, high = frame.y(point.low), frame.y(point.high)
+            frame.shapes.append(Line(points=((x, low), (x, high)), role=role, width=1.5))
+            for end in (low, high):
+                frame.shapes.append(Line(points=((x - 4, end), (x + 4, end)), role=role, width=1.5))
+        data = (
+            ("chart", chart.name),
+            ("series", series.name),
+            ("x", f"{point.x:g}"),
+            ("y", f"{point.y:.6g}"),
+        )
+        frame.shapes.append(
+            Marker(
+                x=x,
+                y=y,
+                role=role,
+                shape=series.colour % 4,
+                hollow=point.hollow,
+                words=point.words,
+                data=data,
+            )
+        )
+
+
+def _draw_legend(frame: Frame, chart: Chart) -> None:
+    x, y = LEFT - 40, HEIGHT - 12
+    for series in chart.series:
+        if series.dashed:
+            continue
+        width = 26 + len(series.name) * TEXT * 0.56 + 12
+        role = f"s{series.colour % 4}"
+        frame.shapes.append(Line(points=((x, y - 5), (x + 20, y - 5)), role=role, width=2))
+        frame.shapes.append(Marker(x=x + 10, y=y - 5, role=role, shape=series.colour % 4))
+        frame.shapes.append(Words(x=x + 26, y=y, text=series.name))
+        x += width

@@ -1,0 +1,155 @@
+"""The page in a real browser: its values where they belong, nothing asked of the network, no complaint."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specops.sweep.report.chart import Chart, Frame, Point, Series, draw, tick_step
+from specops.sweep.report.curves import draw_curves
+from specops.sweep.report.page import make_page
+from specops.sweep.report.prometheus import as_prometheus, write_prometheus
+from specops.sweep.report.tables import as_csv, as_rows
+from specops.sweep.runs import Sweep, parse_sweep
+from specops.sweep.verdict import decide
+from tests.unit.sweep.browser import Tab, browse
+from tests.unit.sweep.made import LEVELS, make_level, make_sweep
+
+MARKERS = """[...document.querySelectorAll('#chart-throughput [data-series]')].map(e => {
+  const b = e.getBBox();
+  return [e.dataset.series, +e.dataset.x, +e.dataset.y, b.x + b.width / 2, b.y + b.height / 2]})"""
+TICKS = """[...document.querySelectorAll('#chart-throughput text.t-dim')].map(e => [e.textContent,
+  e.getAttribute('text-anchor'), +e.getAttribute('x'), +e.getAttribute('y') - 5])"""
+
+
+def test_the_page_shows_what_was_measured(tmp_path: Path) -> None:
+    sweep = make_sweep()
+    page = tmp_path / "run.html"
+    page.write_text(make_page(sweep), encoding="utf-8")
+    seen: dict[str, Any] = {}
+
+    async def visit(tab: Tab) -> None:
+        await tab.resize(1280, 900, dark=False)
+        seen["markers"] = await tab.evaluate(MARKERS)
+        seen["ticks"] = await tab.evaluate(TICKS)
+        seen["light"] = await tab.evaluate("getComputedStyle(document.body).backgroundColor")
+        seen["levels"] = await tab.evaluate(
+            "JSON.parse(document.getElementById('levels').textContent).length"
+        )
+        seen["verdict"] = await tab.evaluate("document.getElementById('verdict').textContent")
+        await tab.picture(tmp_path / "desk.png")
+        await tab.resize(360, 740, dark=True)
+        seen["dark"] = await tab.evaluate("getComputedStyle(document.body).backgroundColor")
+        seen["wide"] = await tab.evaluate("document.documentElement.scrollWidth")
+        seen["text"] = await tab.evaluate(
+            "14 * document.querySelector('svg').getBoundingClientRect().width / 480"
+        )
+        await tab.picture(tmp_path / "phone.png")
+
+    tab = browse(page.as_uri(), tmp_path, visit)
+    assert tab.complaints == []
+    assert [url for url in tab.requests if not url.startswith(("file:", "data:"))] == []
+    assert seen["levels"] == len(sweep.levels)
+    assert seen["verdict"].startswith("T=")
+    assert (seen["light"], seen["dark"]) == ("rgb(255, 255, 255)", "rgb(15, 18, 22)")
+    assert seen["wide"] <= 360, "nothing sticks out on a phone"
+    assert seen["text"] >= 9.5, "axis labels stay readable"
+    assert_plotted(sweep, seen["markers"], seen["ticks"])
+
+
+def assert_plotted(sweep: Sweep, markers: list[Any], ticks: list[Any]) -> None:
+    """Each marker is where the axes' own labels put its value."""
+    y_axis = sorted((float(text), y) for text, anchor, x, y in ticks if anchor == "end")
+    (low, low_y), (high, high_y) = y_axis[0], y_axis[-1]
+    drawn = {(series, int(x)): (value, y) for series, x, value, _, y in markers}
+    for arm in sweep.arms:
+        for at_once, values in sweep.throughputs(arm).items():
+            mean = sum(values) / len(values)
+            value, y = drawn[(arm, at_once)]
+            assert value == pytest.approx(mean, rel=1e-4)
+            assert low + (high - low) * (y - low_y) / (high_y - low_y) == pytest.approx(
+                mean, abs=(high - low) / 150
+            )
+    assert len(drawn) == 2 * len(LEVELS)
+    places = [x for series, _, _, x, _ in markers if series == "no-spec"]
+    assert places == sorted(places)
+
+
+def test_words_of_others_cannot_become_markup() -> None:
+    level = make_level("<b>arm", 1, 1, 10.0, taints=["</script><script>alert(1)"])
+    sweep = parse_sweep({"levels": [level], "about": {"host": "<img src=x>"}}, "x")
+    page = make_page(sweep)
+    assert "<b>arm" not in page
+    assert "<img" not in page
+    assert page.count("<script") == 1
+
+
+def test_a_sweep_of_one_level_without_a_gate_still_makes_a_page() -> None:
+    level = make_level("as it is", 4, 1, 10.0, gate=None, tokens_per_verify=None)
+    page = make_page(parse_sweep({"levels": [level]}, "x"))
+    assert "do not show a crossover" in page
+    assert "not measured" in page
+
+
+def test_rows_csv_and_prometheus_hold_the_same_figures(tmp_path: Path) -> None:
+    sweep = make_sweep(noise=0.0)
+    rows = list(csv.DictReader(io.StringIO(as_csv(sweep))))
+    assert len(rows) == len(sweep.levels)
+    assert float(rows[0]["throughput"]) == pytest.approx(3000 / 31, rel=1e-4)
+    assert as_rows(sweep)[0][:3] == ["no-spec", "1", "96.8"]
+    text = as_prometheus(sweep)
+    line = 'specops_sweep_throughput_tokens_per_second{host="box",arm="no-spec",concurrency="1"} 96.77'
+    assert line in text
+    write_prometheus(sweep, tmp_path / "specops.prom")
+    assert (tmp_path / "specops.prom").read_text() == text
+    assert [path.name for path in tmp_path.iterdir()] == ["specops.prom"]
+
+
+def test_a_picture_is_drawn_from_the_same_shapes(tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    from specops.sweep.report.png import write_png
+
+    sweep = make_sweep()
+    charts = draw_curves(sweep, decide(sweep))
+    write_png(charts, "a sweep", tmp_path / "run.png")
+    with image.open(tmp_path / "run.png") as picture:
+        assert picture.size == (1920, 2 * (340 * 3 + 40))
+        assert len(picture.getcolors(1 << 24)) > 50
+
+
+def test_ticks_are_round_and_cover_the_values() -> None:
+    assert [tick_step(0, top) for top in (1, 7, 48, 3000)] == [0.2, 2, 10, 1000]
+    point = Point(x=3, y=7.3, low=6, high=9)
+    shapes = draw(Chart(name="a", title="t", unit="u", series=(Series(name="s", points=(point,), colour=0),)))
+    assert shapes
+    frame = Frame(x_low=1, x_high=10, y_low=0, y_high=10)
+    assert frame.y(10) < frame.y(0)
+
+
+def test_the_commands_report_and_compare(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from specops.cli.main import run
+
+    for name, scale in (("a", 1.0), ("b", 0.7)):
+        sweep = make_sweep(scale=scale)
+        raw = {
+            "levels": [dict(level.raw) for level in sweep.levels],
+            "about": {**sweep.about, "release": name},
+        }
+        (tmp_path / f"{name}.json").write_text(json.dumps(raw))
+    a, b = str(tmp_path / "a.json"), str(tmp_path / "b.json")
+    assert run(["report", a, "--csv", "--prometheus", str(tmp_path / "x.prom"), "--json"]) == 0
+    assert (tmp_path / "a.html").exists()
+    assert (tmp_path / "a.csv").exists()
+    capsys.readouterr()
+    assert run(["compare", a, b, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)["comparison"]
+    assert ["release", "a", "b"] in told["conditions"]
+    assert all(d["better"] is False for d in told["differences"] if d["figure"] == "throughput")
+    assert run(["compare", a, b]) == 0
+    assert "worse" in capsys.readouterr().err
+    assert run(["report", str(tmp_path / "none.json")]) == 2
