@@ -62,7 +62,9 @@ def test_equal_curves_are_undecided() -> None:
         assert found is not None
         assert found.low <= 1
         assert found.high is None or found.high > 70
-    assert "undecided" in decide(make_sweep(better=lambda c: 1.0, noise=0.03, seed=0)).sentence()
+    found = decide(make_sweep(better=lambda c: 1.0, noise=0.03, seed=0))
+    assert found is not None
+    assert "undecided" in found.sentence()
 
 
 def test_the_gain_is_put_together_from_the_two_states() -> None:
