@@ -184,10 +184,10 @@ class Bench:
             threading.Thread(target=target, args=words, daemon=True).start()
 
     def _await(self, ctx: Context, failure: Failure, port: int) -> None:
-        clocks = {"progress_s": failure.progress_s, "cap_s": 240}
+        clocks = {"progress_s": failure.progress_s, "cap_s": 500}
         gate = "native" if failure.gate else "none"
         if failure.serves:
-            clocks["progress_s"] = 60
+            clocks["progress_s"] = 240
         args = {"port": port, "cookie": ctx.deploy_id, "ready": clocks, "expect": {}, "gate": gate}
         ready.await_server(ctx, args)
         if not failure.serves:
@@ -259,12 +259,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", action="append", help="the id of a failure; again for more")
     parser.add_argument("--keep", action="store_true", help="add to the rows that are there")
+    parser.add_argument("--out", type=Path, default=RESULT)
     parser.add_argument("--logs", type=Path, help="a folder to keep the servers' logs in")
     asked = parser.parse_args()
     environment, models = prepare(RELEASE)
     bench = Bench(environment=environment, models=models, nccl_port=free_port())
     chosen = [f for f in failures(bench.nccl_port) if not asked.only or f.id in asked.only]
-    rows = json.loads(RESULT.read_text())["rows"] if asked.keep and RESULT.exists() else []
+    rows = json.loads(asked.out.read_text())["rows"] if asked.keep and asked.out.exists() else []
     for failure in chosen:
         with tempfile.TemporaryDirectory() as work:
             row = bench.run(failure, Path(work))
@@ -275,11 +276,11 @@ def main() -> int:
         right = "right" if row["root_cause_right"] else "WRONG"
         verdict = row["verdict"] or "no verdict"
         print(f"{failure.id:24}{verdict:16}{right:6}{row['verdict_s']} s  {row['message'][:150]}", flush=True)
-        write(rows)
+        write(rows, asked.out)
     return 0 if all(row["root_cause_right"] and not row["leftovers"] for row in rows) else 1
 
 
-def write(rows: list[dict[str, Json]]) -> None:
+def write(rows: list[dict[str, Json]], out: Path) -> None:
     timed = [row["verdict_s"] for row in rows if row["verdict_s"] is not None]
     whole = {
         "name": "diagnose",
@@ -299,8 +300,8 @@ def write(rows: list[dict[str, Json]]) -> None:
             "leftovers": sum(bool(row["leftovers"]) for row in rows),
         },
     }
-    RESULT.parent.mkdir(exist_ok=True)
-    RESULT.write_text(json.dumps(whole, indent=1) + "\n")
+    out.parent.mkdir(exist_ok=True)
+    out.write_text(json.dumps(whole, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from specops.remote import procs
 WORKER = "srt/speculative/eagle_worker_v2.py"
 LOADING = "Load weight begin"
 SERVING = "Decode batch"
-PATIENCE_S = 180.0
+PATIENCE_S = 400.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -118,7 +118,7 @@ class Failure:
     strike: Strike | None = None
     serves: bool = False
     """It gets ready, and fails under the smoke test."""
-    progress_s: float = 60.0
+    progress_s: float = 240.0
 
 
 GATE = {"1": {"candidate_steps": [3]}, "6": {"candidate_steps": [0]}}

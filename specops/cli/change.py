@@ -245,6 +245,12 @@ def _unchanged(at: Reach, made: Any) -> Any:
 
 
 def _told(at: Reach, outcome: Outcome) -> Outcome:
+    """The outcome is the last word; the evidence of a failure comes here before it."""
+    from specops.cli.files import fetch_evidence
+    from specops.engine.outcome import RollbackFailed, RolledBack
+
+    if isinstance(outcome, (RolledBack, RollbackFailed)):
+        fetch_evidence(at, outcome.deploy)
     at.output.outcome(outcome)
     return outcome
 

@@ -1,25 +1,17 @@
-"""A deploy's evidence on this machine: a tar that a host sent, listed or kept."""
+"""A deploy's evidence on this machine: the tar that a host sent, kept as it is."""
 
 from __future__ import annotations
 
-import io
 import os
-import tarfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from specops.errors import SpecopsError, UsageError
 
+if TYPE_CHECKING:
+    from specops.cli.reach import Reach
+
 Json = Any
-
-
-def list_bundle(data: bytes) -> list[dict[str, Json]]:
-    try:
-        with tarfile.open(fileobj=io.BytesIO(data)) as bundle:
-            files = [member for member in bundle.getmembers() if member.isfile()]
-    except (tarfile.TarError, OSError, EOFError) as error:
-        raise SpecopsError(f"the host's evidence is no tar: {error}") from error
-    return [{"name": file.name, "size": file.size} for file in files]
 
 
 def keep_bundle(data: bytes, path: Path) -> None:
@@ -30,3 +22,18 @@ def keep_bundle(data: bytes, path: Path) -> None:
             file.write(data)
     except OSError as error:
         raise UsageError(f"--into: cannot write {path}: {error.strerror}") from error
+
+
+def fetch_evidence(at: Reach, deploy: str) -> None:
+    """After a deploy that failed: its evidence comes here by itself. Never the reason of another failure."""
+    from specops.engine.read import evidence
+    from specops.ui.keep import evidence_path
+
+    try:
+        found, data = evidence(at.place, at.connector, deploy)
+        path = evidence_path(at.place.host, found)
+        keep_bundle(data, path)
+    except SpecopsError as error:
+        at.output.note(f"its evidence stays on the host: {error.message}")
+        return
+    at.output.note(f"its evidence is kept in {path}")

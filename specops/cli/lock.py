@@ -56,13 +56,12 @@ def show_evidence(
     as_json: AsJson = False,
     accept_new: AcceptNew = False,
 ) -> None:
-    """List the evidence of a deploy."""
+    """Show the evidence of a deploy: cause, log, ranks, processes, ports, versions."""
     with reach(where(host, instance, inventory, as_json, accept_new)) as at:
-        from specops.cli.files import list_bundle
+        from specops.engine.evidence import describe_bundle
         from specops.engine.read import evidence
 
-        found, data = evidence(at.place, at.connector, deploy)
-        at.output.show("evidence", {"deploy": found, "files": list_bundle(data)})
+        at.output.show("evidence", describe_bundle(*evidence(at.place, at.connector, deploy)))
 
 
 @evidence_app.command("fetch")
@@ -79,10 +78,11 @@ def fetch_evidence(
     with reach(where(host, instance, inventory, as_json, accept_new)) as at:
         from pathlib import Path
 
-        from specops.cli.files import keep_bundle, list_bundle
+        from specops.cli.files import keep_bundle
+        from specops.engine.evidence import describe_bundle
         from specops.engine.read import evidence
 
         found, data = evidence(at.place, at.connector, deploy)
         path = Path(into).expanduser() / f"{found}.tar.gz"
         keep_bundle(data, path)
-        at.output.show("evidence", {"deploy": found, "kept in": str(path), "files": list_bundle(data)})
+        at.output.show("evidence", {**describe_bundle(found, data), "kept in": str(path)})

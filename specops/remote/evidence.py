@@ -6,6 +6,7 @@ import base64
 import io
 import json
 import os
+import platform
 import shutil
 import subprocess
 import tarfile
@@ -14,17 +15,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from . import gpus, history, members, procs, redact, state
+from . import evidence_log, facts, gpus, history, members, procs, redact, state
 from .api import api_of
 from .context import Context, OpFailed
-from .diagnose import match_line
+from .evidence_log import FILE_CAP, HEAD_CAP
 from .launch import SERVER_FILE
 
 Json = Any
 BUDGET_S = 10.0
-FILE_CAP = 1024 * 1024
-HEAD_CAP = 64 * 1024
-WINDOW_CAP = 192 * 1024
 STACKS = 8
 """Processes whose stacks are taken at most."""
 
@@ -36,12 +34,16 @@ def collect(ctx: Context, cause: dict[str, Json]) -> Path:
     until = time.monotonic() + BUDGET_S
     scrub = redact.VaultScrub(ctx.vault, ctx.secrets.values())
     found: dict[str, str] = {}
+    log = ctx.deploy_dir / "server.log"
     parts: tuple[tuple[str, Callable[[], Json]], ...] = (
         ("cause.json", lambda: cause),
         ("processes.json", lambda: _processes(ctx)),
         ("ports.json", lambda: _ports(ctx)),
-        ("server.log", lambda: _log(ctx.deploy_dir / "server.log")),
-        ("old-server.log", lambda: _log(ctx.deploy_dir / "old-server.log")),
+        ("root.json", lambda: evidence_log.read_window(log)),
+        ("ranks.json", lambda: evidence_log.read_ranks(log)),
+        ("server.log", lambda: evidence_log.read_log(log)),
+        ("old-server.log", lambda: evidence_log.read_log(ctx.deploy_dir / "old-server.log")),
+        ("versions.json", lambda: _versions(ctx)),
         ("server-info.json", lambda: _info(ctx)),
         ("journal.jsonl", lambda: _tail(ctx.deploy_dir / "journal.jsonl", FILE_CAP)),
         ("plan.json", lambda: _tail(ctx.deploy_dir / "plan.json", FILE_CAP)),
@@ -132,32 +134,19 @@ def _tail(path: Path, cap: int) -> str | None:
         return None
 
 
-def _log(path: Path) -> str | None:
-    """Head, the lines around the first root cause, and the tail; whole where it is short."""
-    try:
-        data = path.read_bytes() if path.stat().st_size <= 64 * FILE_CAP else None
-    except OSError:
-        return None
-    if data is None:
-        return f"{_text(str(path), HEAD_CAP)}\n[…]\n{_tail(path, FILE_CAP)}"
-    if len(data) <= FILE_CAP:
-        return data.decode("utf-8", "replace")
-    at = _root_offset(data)
-    pieces = [data[:HEAD_CAP]]
-    if at is not None:
-        pieces.append(data[max(0, at - WINDOW_CAP // 2) : at + WINDOW_CAP // 2])
-    pieces.append(data[-(FILE_CAP - sum(map(len, pieces))) :])
-    return "\n[…]\n".join(piece.decode("utf-8", "replace") for piece in pieces)
-
-
-def _root_offset(data: bytes) -> int | None:
-    offset = 0
-    for line in data.splitlines(keepends=True):
-        found = match_line(line[:4096].decode("utf-8", "replace"))
-        if found is not None and found.role in ("root", "header"):
-            return offset
-        offset += len(line)
-    return None
+def _versions(ctx: Context) -> Json:
+    root = Path(str(ctx.instance.get("root") or "/nonexistent"))
+    return {
+        "sglang": facts.read_version(root),
+        "torch": facts.metadata_version(root.parent, "torch"),
+        "kernels": facts.metadata_version(root.parent, "sgl_kernel")
+        or facts.metadata_version(root.parent, "sglang_kernel"),
+        "transformers": facts.metadata_version(root.parent, "transformers"),
+        "agent_python": platform.python_version(),
+        "kernel": platform.release(),
+        "gpu_driver": gpus.read_driver(),
+        "agent": ctx.agent_zip.stem,
+    }
 
 
 def _kernel_log() -> str | None:

@@ -29,7 +29,7 @@ def execute(deploy: Deploy, aborted: Callable[[], str]) -> None:
         except OpFailed as error:
             cause = describe_cause(error, index, step)
             settle.try_record(deploy, {"entry": "failed", "index": index, "error": error.as_json()})
-            collect_evidence(deploy, cause)
+            collect_evidence(deploy, {**cause, "detail": error.detail})
             settle.settle(deploy, cause)
             return
     settle.settle(deploy, None)

@@ -94,7 +94,7 @@ def read_install(python: str, files: Json, root: Json = None) -> Json:
         "python": path,
         "root": str(folder),
         "version": read_version(folder) or "unknown",
-        "torch": _metadata_version(folder.parent, "torch"),
+        "torch": metadata_version(folder.parent, "torch"),
         "writable": all(os.access(parent, os.W_OK) for parent in parents if parent.exists()),
         "files": hashes,
     }
@@ -110,10 +110,10 @@ def read_version(root: Path) -> str | None:
             )
             if found:
                 return found.group(1)
-    return _metadata_version(root.parent, "sglang")
+    return metadata_version(root.parent, "sglang")
 
 
-def _metadata_version(site: Path, name: str) -> str | None:
+def metadata_version(site: Path, name: str) -> str | None:
     """By the folder's name: reading thousands of entries through importlib.metadata costs more."""
     for found in sorted(site.glob(f"{name}-*.dist-info")):
         return found.name[len(name) + 1 : -len(".dist-info")]
@@ -156,9 +156,11 @@ def find_gate_off(pid: int) -> str | None:
     path = capture.log_of(pid)
     if path is None:
         return None
-    with contextlib.suppress(OSError), open(path, "rb") as log:
-        found = GATE_OFF.search(log.read(START_OF_LOG))
-        return found.group().decode("utf-8", "replace").strip() if found else None
+    for name in (f"{path}.1", path):  # a log that was capped keeps its beginning there
+        with contextlib.suppress(OSError), open(name, "rb") as log:
+            found = GATE_OFF.search(log.read(START_OF_LOG))
+            if found:
+                return found.group().decode("utf-8", "replace").strip()
     return None
 
 

@@ -54,6 +54,11 @@ def read_gpus() -> Json:
     ]
 
 
+def read_driver() -> str | None:
+    rows = query("--query-gpu=driver_version")
+    return rows[0][0] if rows and rows[0] else None
+
+
 def _bytes(mib: str) -> int:
     return int(float(mib)) * MIB if mib.replace(".", "", 1).isdigit() else 0
 

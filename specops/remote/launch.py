@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from . import loads, members, procs, redact, state
+from . import keeper, loads, members, procs, redact, state
 from .capture import OLD_SERVER, read_vault
 from .context import Context, OpFailed
 
@@ -42,8 +42,9 @@ class Start:
 
 
 def launch(ctx: Context, args: dict[str, Json]) -> dict[str, Json]:
-    start = resolve(ctx, args["launch"])
-    return start_server(start, ctx.deploy_dir / SERVER_FILE)
+    note = start_server(resolve(ctx, args["launch"]), ctx.deploy_dir / SERVER_FILE)
+    keeper.start(ctx, note)
+    return note
 
 
 def resolve(ctx: Context, spec: dict[str, Json]) -> Start:

@@ -50,7 +50,11 @@ def child(argv: list[str]) -> int:
         from . import sweep_child
 
         return int(sweep_child.main() or 0)
-    sys.stderr.write(f"no child program {name!r}: child-smoke or child-sweep\n")
+    if name == "child-keeper":
+        from . import keeper
+
+        return keeper.main(argv[1:])
+    sys.stderr.write(f"no child program {name!r}: child-smoke, child-sweep or child-keeper\n")
     return 2
 
 

@@ -46,7 +46,9 @@ def read_logs(request: Request) -> Json:
     try:
         size = path.stat().st_size
         asked = request.params.get("offset")
-        start = max(0, size - LARGEST_TAIL) if asked is None else min(int(asked), size)
+        start = max(0, size - LARGEST_TAIL) if asked is None else int(asked)
+        if start > size:
+            start = 0  # it was capped meanwhile (keeper.py), or it is another server's
         with open(path, "rb") as file:
             file.seek(start)
             data = file.read(LARGEST_TAIL)

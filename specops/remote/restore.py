@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import members, procs, state, stop
+from . import keeper, members, procs, state, stop
 from .api import api_of
 from .capture import OLD_SERVER, read_vault
 from .context import Context, OpFailed
@@ -55,7 +55,7 @@ def _start(ctx: Context, kept: dict[str, Json], port: int) -> dict[str, Json]:
         "cookie": _cookie(ctx),
         "log": "{deploy_dir}/old-server.log",
     }
-    start_server(resolve(ctx, spec), ctx.deploy_dir / OLD_NOTE)
+    keeper.start(ctx, start_server(resolve(ctx, spec), ctx.deploy_dir / OLD_NOTE))
     return read_note(ctx, _cookie(ctx))
 
 

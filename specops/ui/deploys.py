@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from specops.engine.outcome import cause_line
 from specops.engine.words import since
 from specops.ui.facts import asked_for, lock_line
-from specops.ui.terminal import STYLES, duration, heading, pairs, write_result
+from specops.ui.terminal import STYLES, duration, pairs, write_result
 
 Json = Any
 HOW_STYLES = {
@@ -94,24 +93,6 @@ def show_broken(console: Console, value: Mapping[str, Json]) -> None:
     console.print(Text(said.get(str(value.get("broken")), str(value.get("broken")))))
     if value.get("owner"):
         pairs(console, [("holder", lock_line(value["owner"]))])
-
-
-def show_evidence(console: Console, evidence: Mapping[str, Json]) -> None:
-    heading(console, f"Evidence of {evidence.get('deploy', 'the deploy')}")
-    said = [(str(name), str(value)) for name, value in evidence.items() if isinstance(value, str)]
-    pairs(console, [pair for pair in said if pair[0] != "deploy"])
-    files = evidence.get("files") or ()
-    if not files:
-        return
-    table = Table(box=None, padding=(0, 2, 0, 2), header_style="dim")
-    table.add_column("file", overflow="fold")
-    table.add_column("bytes", justify="right")
-    for file in files:
-        size = file.get("size", file.get("bytes", "")) if isinstance(file, Mapping) else ""
-        table.add_row(
-            str(file.get("name", file.get("path"))) if isinstance(file, Mapping) else str(file), str(size)
-        )
-    console.print(table)
 
 
 def show_clean(console: Console, value: Mapping[str, Json]) -> None:

@@ -24,7 +24,7 @@ NOUNS = {
     "history": "specops.ui.deploys:show_history",
     "lock": "specops.ui.deploys:show_lock",
     "broken": "specops.ui.deploys:show_broken",
-    "evidence": "specops.ui.deploys:show_evidence",
+    "evidence": "specops.ui.evidence:show_evidence",
     "clean": "specops.ui.deploys:show_clean",
     "log": "specops.ui.deploys:show_log",
     "patches": "specops.ui.patches:show_patches",

@@ -15,11 +15,8 @@ Json = Any
 
 def keep_result(kind: str, host: str, result: Json) -> str:
     """Write it as `<kind>-<host>-<time>.json` and return the path."""
-    base = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
-    plain = "".join(letter if letter.isalnum() or letter in "-_." else "_" for letter in host)
-    path = (
-        base / "specops" / "results" / f"{kind}-{plain}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}.json"
-    )
+    at = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
+    path = _data() / "results" / f"{kind}-{_plain(host)}-{at}.json"
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         path.write_text(json.dumps(result, ensure_ascii=False, indent=1), encoding="utf-8")
@@ -40,3 +37,16 @@ def write_text(path: Path, text: str) -> str:
 def keep_picture(beside: str, svg: str) -> str:
     """Write an SVG next to a kept result and return the path."""
     return write_text(Path(beside).with_suffix(".svg"), svg)
+
+
+def evidence_path(host: str, deploy: str) -> Path:
+    """Where the evidence of a failed deploy is kept on this machine."""
+    return _data() / "evidence" / _plain(host) / f"{_plain(deploy)}.tar.gz"
+
+
+def _data() -> Path:
+    return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "specops"
+
+
+def _plain(name: str) -> str:
+    return "".join(letter if letter.isalnum() or letter in "-_." else "_" for letter in name)

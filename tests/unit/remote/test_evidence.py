@@ -5,9 +5,12 @@ import json
 import tarfile
 
 import pytest
+from rich.console import Console
 
-from specops.remote import evidence, launch, procs
+from specops.engine.evidence import describe_bundle
+from specops.remote import evidence, evidence_log, launch, procs
 from specops.remote.context import Context
+from specops.ui.evidence import show_evidence
 
 from .servers import await_true, deploying, free_port, launch_spec
 
@@ -23,13 +26,21 @@ def test_evidence_is_complete_bounded_and_without_secrets(ctx: Context) -> None:
         with open(ctx.deploy_dir / "server.log", "ab") as log:
             log.write(filler * 10_000 + b"ZeroDivisionError: division by zero\n" + filler * 10_000)
         (ctx.deploy_dir / "journal.jsonl").write_text('{"entry": "opened"}\n')
-        folder = evidence.collect(on, {"id": "ZERODIV"})
+        cause = {
+            "id": "ZERODIV",
+            "message": "a division by zero",
+            "detail": {"issues": ["#1"], "rank": "TP0"},
+        }
+        folder = evidence.collect(on, cause)
         index = json.loads((folder / "index.json").read_text())["files"]
         for name in (
             "cause.json",
             "processes.json",
             "ports.json",
             "server.log",
+            "root.json",
+            "ranks.json",
+            "versions.json",
             "journal.jsonl",
             "gpus.json",
         ):
@@ -37,13 +48,30 @@ def test_evidence_is_complete_bounded_and_without_secrets(ctx: Context) -> None:
         members = json.loads((folder / "processes.json").read_text())
         assert len(members) == 2
         kept = (folder / "server.log").read_bytes()
-        assert len(kept) <= 1.5 * evidence.FILE_CAP
+        assert len(kept) <= 1.5 * evidence_log.FILE_CAP
         assert b"Scheduler hit an exception" in kept
         assert b"hf_very_secret_value" not in kept
         assert (folder.stat().st_mode & 0o777) == 0o700
         with tarfile.open(fileobj=io.BytesIO(evidence.pack(ctx.deploy_dir))) as archive:
             names = archive.getnames()
         assert "d1/server.log" in names
+        shown = render(evidence.pack(ctx.deploy_dir))
+        for part in (
+            "a division by zero",
+            "issues/1",
+            "TP0",
+            "Scheduler hit an exception",
+            "fired up",
+            "standin",
+        ):
+            assert part in shown
+        assert "hf_very_secret_value" not in shown
+
+
+def render(bundle: bytes) -> str:
+    said = io.StringIO()
+    show_evidence(Console(file=said, width=200, highlight=False), describe_bundle("d1", bundle))
+    return said.getvalue()
 
 
 def test_one_part_that_fails_costs_no_other(ctx: Context, monkeypatch: pytest.MonkeyPatch) -> None:
