@@ -11,6 +11,7 @@ from specops.cli.reach import Reach
 from specops.engine import deploy as engine
 from specops.engine.outcome import Outcome, StillRunning
 from specops.engine.plan import Plan
+from specops.errors import SpecopsError
 
 Json = Any
 SECOND_THOUGHT_S = 3.0
@@ -56,7 +57,21 @@ class Follower:
         entry = event.get("entry")
         if isinstance(entry, dict) and entry.get("entry") == "opened":
             self._deploy = str(entry.get("plan_id") or self._deploy)
+        if event.get("event") == "smoke":
+            event = self._keep(event)
         self._at.output.on_event(event)
+
+    def _keep(self, event: dict[str, Json]) -> dict[str, Json]:
+        """What a deploy proved outlives the terminal; where it cannot be kept, a note says so."""
+        from specops.ui.keep import keep_proof
+
+        result = event.get("smoke") or {}
+        try:
+            kept = keep_proof(self._at.place.host, result, str(event.get("deploy") or self._deploy))
+        except SpecopsError as error:
+            self._at.output.note(error.message)
+            return event
+        return {**event, "smoke": {**result, "kept": kept}}
 
     def _interrupted(self) -> Outcome:
         """Detach; a second Ctrl-C asks whether to roll back."""

@@ -87,12 +87,9 @@ def smoke(
 
 def _tell(output: Output, result: Any, host: str) -> int:
     """Shown, and kept with its picture: what a proof rests on outlives the terminal."""
-    from specops.ui.keep import keep_picture, keep_result
-    from specops.ui.timeline import draw_svg
+    from specops.ui.keep import keep_proof
 
-    kept = keep_result("smoke", host, result)
-    picture = keep_picture(kept, draw_svg(result.get("timeline") or {}, f"boundary smoke test of {host}"))
-    output.show("smoke", {**result, "kept": {"json": kept, "picture": picture}})
+    output.show("smoke", {**result, "kept": keep_proof(host, result)})
     return CODES.get(str(result.get("verdict")), CODES["error"])
 
 

@@ -70,11 +70,16 @@ class Child:
         except queue.Empty:
             return None
 
+    @property
+    def alive(self) -> bool:
+        """Whether anything may still come from it."""
+        return self.process.poll() is None or self._reading.is_alive() or not self._events.empty()
+
     def require_life(self) -> None:
         """Raises OpFailed when it ended without a result, or does not end."""
         if time.monotonic() > self.limit:
             raise OpFailed("smoke-failed", "the load generator did not end within its budget")
-        if self.process.poll() is None or self._reading.is_alive() or not self._events.empty():
+        if self.alive:
             return
         said = ""
         if self.errors and self.errors.exists():

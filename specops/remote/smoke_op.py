@@ -19,6 +19,8 @@ Emit = Callable[[dict[str, Json]], None]
 POLL_S = 0.1
 DEATH_S = 2.5
 """How long a failed check waits for the server's own last words, which name the cause better."""
+LAST_WORDS_S = 3.0
+"""How long a load may take, after a death, to end with its timeline."""
 PASSED_ON = ("python", "cookie", "on_inconclusive")
 """Arguments of the operation that are no part of the specification."""
 
@@ -35,8 +37,16 @@ def run_step(ctx: Context, args: dict[str, Json]) -> dict[str, Json]:
         result = _follow(ctx, child, watch)
     finally:
         child.end()
-    state.write_private(ctx.deploy_dir / "smoke.json", json.dumps(result).encode())
+    _keep(ctx, result)
     return _settle(result)
+
+
+def _keep(ctx: Context, result: dict[str, Json]) -> None:
+    """On the host, and told to whoever follows: the proof and its timeline."""
+    state.write_private(ctx.deploy_dir / "smoke.json", json.dumps(result).encode())
+    checks = [_brief(check) for check in result.get("checks") or ()]
+    told = {key: result.get(key) for key in ("verdict", "timeline", "cause") if key in result}
+    ctx.emit({"event": "smoke", "deploy": ctx.deploy_id, "smoke": {**told, "checks": checks}})
 
 
 OPS: dict[str, Op] = {"smoke": run_step}
@@ -111,7 +121,7 @@ def _follow(ctx: Context, child: Child, watch: ServerWatch | None) -> dict[str, 
             raise OpFailed("aborted", f"aborted: {reason}")
         verdict = watch.poll() if watch else None
         if verdict is not None:
-            _die(ctx, verdict, running, checks)
+            _die(ctx, child, verdict, running, checks)
         event = child.next(POLL_S)
         if event is None:
             child.require_life()
@@ -123,7 +133,7 @@ def _follow(ctx: Context, child: Child, watch: ServerWatch | None) -> dict[str, 
             if event.get("verdict") == "fail" and watch:
                 dead = _await_death(watch)
                 if dead is not None:
-                    _die(ctx, dead, event, checks)
+                    _die(ctx, child, dead, event, checks)
             _record(ctx, event)
             checks.append(_brief(event))
             running = {}
@@ -144,7 +154,9 @@ def _await_death(watch: ServerWatch) -> Verdict | None:
     return None
 
 
-def _die(ctx: Context, verdict: Verdict, running: dict[str, Json], checks: list[dict[str, Json]]) -> None:
+def _die(
+    ctx: Context, child: Child, verdict: Verdict, running: dict[str, Json], checks: list[dict[str, Json]]
+) -> None:
     """The journal has the verdict first: how soon it is there is measured."""
     ctx.record({"entry": "verdict", "cause": verdict.as_cause()})
     summary = f"the server died: {verdict.message}"
@@ -155,11 +167,21 @@ def _die(ctx: Context, verdict: Verdict, running: dict[str, Json], checks: list[
         _record(ctx, failed)
         checks.append(_brief(failed))
         summary = f"{running['id']} ({running.get('title')}): {summary}"
-    state.write_private(
-        ctx.deploy_dir / "smoke.json",
-        json.dumps({"verdict": "fail", "checks": checks, "cause": verdict.as_detail()}).encode(),
-    )
+    timeline = _last_timeline(child)
+    _keep(ctx, {"verdict": "fail", "checks": checks, "cause": verdict.as_detail(), "timeline": timeline})
     raise OpFailed("smoke-failed", summary, detail={"cause": verdict.as_cause(), "checks": checks})
+
+
+def _last_timeline(child: Child) -> Json:
+    """What a load saw that notices a death by its broken requests; one that hangs is not waited for."""
+    until = time.monotonic() + LAST_WORDS_S
+    while time.monotonic() < until:
+        event = child.next(POLL_S)
+        if event is not None and event.get("event") == "result":
+            return event["value"].get("timeline") or {}
+        if event is None and not child.alive:
+            break
+    return {}
 
 
 def _record(ctx: Context, check: dict[str, Json]) -> None:

@@ -43,8 +43,12 @@ def show_smoke(console: Console, result: Mapping[str, Json]) -> None:
     for check in checks:
         if check.get("verdict") in {"fail", "error"}:
             console.print(Text(f"  {check.get('id')} {check.get('title', '')}: {check.get('summary', '')}"))
+    show_proof(console, result)
+
+
+def show_proof(console: Console, result: Mapping[str, Json]) -> None:
+    """The compact view, and where the whole is kept."""
     for line in view_lines(result.get("timeline") or {}, max(20, console.width - ROOM)):
         console.print(Text(line), no_wrap=True, overflow="crop")
-    kept = result.get("kept") or {}
-    for path in kept.values():
+    for path in (result.get("kept") or {}).values():
         console.print(Text(f"kept in {path}", style="dim"), soft_wrap=True)

@@ -55,6 +55,7 @@ class Human:
         self._progress = LoadProgress(self._console, self._line)
         self._steps: dict[int, tuple[str, str, float | None]] = {}
         self._checks: dict[str, Mapping[str, Json]] = {}
+        self._proof: Mapping[str, Json] = {}
         self._host = host
 
     def on_event(self, event: dict[str, Json]) -> None:
@@ -70,6 +71,8 @@ class Human:
                 self._line("smoke", f"{event.get('id')} {event.get('title', '')} …", event.get("at"))
             case "check":
                 self._on_check(event)
+            case "smoke":
+                self._proof = event.get("smoke") or {}
             case "note":
                 self._line("note", str(event.get("message", "")), event.get("at"))
             case "level":
@@ -92,12 +95,13 @@ class Human:
         self._console.print(Text(message), soft_wrap=True)
 
     def outcome(self, outcome: Outcome) -> None:
-        from specops.ui.checks import show_checks
+        from specops.ui.checks import show_checks, show_proof
         from specops.ui.outcome import show_outcome
 
         self._progress.end()
         if self._checks:
             show_checks(self._console, self._checks.values())
+        show_proof(self._console, self._proof)
         show_outcome(self._console, outcome, self._host)
 
     def error(self, error: SpecopsError) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,10 @@ from specops.errors import SpecopsError
 Json = Any
 
 
-def keep_result(kind: str, host: str, result: Json) -> str:
-    """Write it as `<kind>-<host>-<time>.json` and return the path."""
+def keep_result(kind: str, host: str, result: Json, name: str = "") -> str:
+    """Write it as `<kind>-<host>-<name, else the time>.json` and return the path."""
     at = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
-    path = _data() / "results" / f"{kind}-{_plain(host)}-{at}.json"
+    path = _data() / "results" / f"{kind}-{_plain(host)}-{name or at}.json"
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         path.write_text(json.dumps(result, ensure_ascii=False, indent=1), encoding="utf-8")
@@ -32,6 +33,16 @@ def write_text(path: Path, text: str) -> str:
     except OSError as error:
         raise SpecopsError(f"{path} cannot be written: {error.strerror}") from error
     return str(path)
+
+
+def keep_proof(host: str, result: Mapping[str, Json], deploy: str = "") -> dict[str, str]:
+    """Write JSON and picture, named by the deploy or the time: {"json": path, "picture": path}."""
+    from specops.ui.timeline import draw_svg
+
+    kept = keep_result("smoke", host, result, deploy)
+    title = f"boundary smoke test of {host}" + (f", deploy {deploy}" if deploy else "")
+    drawn = draw_svg(result.get("timeline") or {}, title, result.get("checks") or ())
+    return {"json": kept, "picture": keep_picture(kept, drawn)}
 
 
 def keep_picture(beside: str, svg: str) -> str:

@@ -6,7 +6,7 @@ and the tokens a step of the requests that lived through a crossing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from typing import Any
 
@@ -15,25 +15,38 @@ WIDTH, LEFT, RIGHT = 1000, 56, 16
 BATCH_TOP, BATCH_HEIGHT = 44, 180
 STATE_TOP, STATE_HEIGHT = 240, 16
 RATE_TOP, RATE_HEIGHT = 284, 110
-HEIGHT = 424
-OPEN, CLOSED, INK, FAINT, ALARM = "#2f9e60", "#c77d1e", "#1f2933", "#c9d1d9", "#c0392b"
+SECONDS, HEIGHT = 412, 440
+LETTER, CAPTION = 6.5, 150
+"""Width of a letter in pixels, about; letters that a line holds."""
+OPEN, CLOSED, INK, FAINT, ALARM, FADED = "#2f9e60", "#c77d1e", "#1f2933", "#c9d1d9", "#c0392b", "#6b7785"
+VERDICTS = {"pass": OPEN, "fail": ALARM, "error": ALARM, "inconclusive": CLOSED}
 VICTIMS = ("#2463a8", "#8a3ffc", "#0f766e")
 BARS = " ▁▂▃▄▅▆▇█"
 
 
-def draw_svg(timeline: Mapping[str, Json], title: str = "boundary smoke test") -> str:
-    """A whole SVG document. An empty timeline gives an empty diagram, not an error."""
+def draw_svg(
+    timeline: Mapping[str, Json],
+    title: str = "boundary smoke test",
+    checks: Iterable[Mapping[str, Json]] = (),
+) -> str:
+    """A whole SVG document. An empty timeline gives an empty diagram, not an error.
+
+    `checks` (id, verdict, summary) mark each check's stretch, and the first that did not pass is written out.
+    """
+    checks = list(checks)
+    verdicts = {str(check.get("id")): str(check.get("verdict")) for check in checks}
     end = length_s(timeline)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" '
         f'font-size="11" fill="{INK}">',
         f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#ffffff"/>',
         f'<text x="{LEFT}" y="16" font-size="13" font-weight="bold">{escape(title)}</text>',
-        *_draw_spans(timeline, end),
+        *_draw_spans(timeline, end, verdicts),
         *_draw_batch(timeline, end),
         *_draw_states(timeline, end),
         *_draw_victims(timeline, end),
         *_draw_seconds(end),
+        *_draw_verdict(checks),
         "</svg>",
     ]
     return "\n".join(parts) + "\n"
@@ -104,8 +117,8 @@ def _y(value: float, most: float, top: int, height: int) -> float:
     return round(top + height - height * min(1.0, value / most), 1)
 
 
-def _draw_spans(timeline: Mapping[str, Json], end: float) -> Iterator[str]:
-    """Each check's own background, and its name once."""
+def _draw_spans(timeline: Mapping[str, Json], end: float, verdicts: Mapping[str, str]) -> Iterator[str]:
+    """Each check's own background, and its name once, with how it ended where it has the room."""
     for number, (name, start, stop) in enumerate(_checks(timeline)):
         left, right = _x(start, end), _x(stop, end)
         shade = "#f4f6f8" if number % 2 else "#e9eef3"
@@ -113,7 +126,26 @@ def _draw_spans(timeline: Mapping[str, Json], end: float) -> Iterator[str]:
             f'<rect x="{left}" y="{BATCH_TOP - 18}" width="{max(1.0, right - left):.1f}" '
             f'height="{RATE_TOP + RATE_HEIGHT - BATCH_TOP + 18}" fill="{shade}"/>'
         )
-        yield f'<text x="{left + 3}" y="{BATCH_TOP - 6}">{escape(name)}</text>'
+        verdict = verdicts.get(name, "")
+        colour = VERDICTS.get(verdict, INK)
+        words = f"{name} {verdict}" if len(name + verdict) * LETTER < right - left else name
+        yield f'<text x="{left + 3}" y="{BATCH_TOP - 6}" fill="{colour}">{escape(words.strip())}</text>'
+
+
+def _draw_verdict(checks: Iterable[Mapping[str, Json]]) -> Iterator[str]:
+    """The first check that did not pass, in its own words; else that all did."""
+    known = [check for check in checks if check.get("verdict")]
+    if not known:
+        return
+    bad = next((check for check in known if check["verdict"] != "pass"), None)
+    words = f"all {len(known)} checks passed"
+    colour = OPEN
+    if bad is not None:
+        words = f"{bad.get('id')} {bad['verdict']}: {bad.get('summary') or ''}"
+        colour = VERDICTS.get(str(bad["verdict"]), INK)
+    if len(words) > CAPTION:
+        words = words[: CAPTION - 1] + "…"
+    yield f'<text x="{LEFT}" y="{HEIGHT - 8}" font-size="12" fill="{colour}">{escape(words)}</text>'
 
 
 def _checks(timeline: Mapping[str, Json]) -> list[tuple[str, float, float]]:
@@ -164,7 +196,8 @@ def _draw_states(timeline: Mapping[str, Json], end: float) -> Iterator[str]:
 
 def _draw_victims(timeline: Mapping[str, Json], end: float) -> Iterator[str]:
     victims: Sequence[Sequence[Sequence[float]]] = timeline.get("victims") or ()
-    most = max([1.0, *(float(rate) for victim in victims for _, rate in victim)])
+    alones: Sequence[Sequence[Sequence[float]]] = timeline.get("uninterrupted") or ()
+    most = max([1.0, *(float(rate) for victim in (*victims, *alones) for _, rate in victim)])
     yield f'<text x="8" y="{RATE_TOP + RATE_HEIGHT // 2 - 6}">tokens</text>'
     yield f'<text x="8" y="{RATE_TOP + RATE_HEIGHT // 2 + 7}">a step</text>'
     for mark in sorted({1.0, round(most, 1)}):
@@ -172,17 +205,27 @@ def _draw_victims(timeline: Mapping[str, Json], end: float) -> Iterator[str]:
         yield f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{level}" y2="{level}" stroke="{FAINT}"/>'
         yield f'<text x="{LEFT - 6}" y="{level + 4}" text-anchor="end">{mark:g}</text>'
     for number, victim in enumerate(victims):
-        points = " ".join(
-            f"{_x(float(time), end)},{_y(float(rate), most, RATE_TOP, RATE_HEIGHT)}" for time, rate in victim
-        )
-        colour = VICTIMS[number % len(VICTIMS)]
-        yield f'<polyline fill="none" stroke="{colour}" stroke-width="1.4" points="{points}"/>'
+        yield _draw_rates(victim, end, most, VICTIMS[number % len(VICTIMS)], "1.4")
+    for number, alone in enumerate(alones):
+        yield _draw_rates(alone, end, most, VICTIMS[number % len(VICTIMS)], "0.8", ' stroke-dasharray="2 3"')
+    if alones:
+        y = RATE_TOP + 12
+        yield f'<text x="{WIDTH - RIGHT}" y="{y}" text-anchor="end" fill="{FADED}">dotted: alone</text>'
+
+
+def _draw_rates(
+    points: Sequence[Sequence[float]], end: float, most: float, colour: str, width: str, more: str = ""
+) -> str:
+    corners = " ".join(
+        f"{_x(float(time), end)},{_y(float(rate), most, RATE_TOP, RATE_HEIGHT)}" for time, rate in points
+    )
+    return f'<polyline fill="none" stroke="{colour}" stroke-width="{width}"{more} points="{corners}"/>'
 
 
 def _draw_seconds(end: float) -> Iterator[str]:
     step = next((step for step in (1, 2, 5, 10, 20, 30, 60) if end / step <= 15), 120)
     for second in range(0, int(end) + 1, step):
-        yield f'<text x="{_x(second, end)}" y="{HEIGHT - 12}" text-anchor="middle">{second} s</text>'
+        yield f'<text x="{_x(second, end)}" y="{SECONDS}" text-anchor="middle">{second} s</text>'
 
 
 def _columns(points: Sequence[Sequence[float]], end: float, width: int) -> list[float | None]:

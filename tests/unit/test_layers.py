@@ -136,7 +136,9 @@ def test_the_agent_is_written_in_python_3_10() -> None:
         return True
 
     assert not parses("try: pass\nexcept* OSError: pass")
-    assert [path.name for path in sources() if room_of(path) == "remote" and not parses(path.read_text())] == []
+    assert [
+        path.name for path in sources() if room_of(path) == "remote" and not parses(path.read_text())
+    ] == []
 
 
 def test_files_and_functions_stay_small() -> None:

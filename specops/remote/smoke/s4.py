@@ -84,12 +84,12 @@ def _gap_problem(bench: Bench, victims: list[Stream], gap: Window) -> Verdict | 
 def compare(bench: Bench, victims: list[Stream], alone: list[Stream], left: float) -> Verdict:
     pairs, same_text = [], True
     for victim, reference in zip(victims, alone, strict=True):
-        steps = bench.steps(victim)
-        bench.victims.append({"points": points(steps)})
+        steps, same = bench.steps(victim), bench.steps(reference)
+        bench.victims.append({"points": points(steps), "uninterrupted": points_beside(steps, same)})
         first = next((step.total - step.tokens for step in steps if step.at > left), None)
         if first is None or first + STARTS[-1] + AFTER_TOKENS > victim.tokens:
             return inconclusive("too few tokens came after the closed stretch")
-        pairs.append(best_pair(steps, bench.steps(reference), first))
+        pairs.append(best_pair(steps, same, first))
         last = first + STARTS[-1] + AFTER_TOKENS
         same_text &= victim.ids[:last] == reference.ids[:last]
     ratios = [_ratio(after, same) for after, same in pairs]
@@ -134,6 +134,17 @@ def points(steps: Sequence[Step], bundle: int = 10) -> list[list[float]]:
     for index in range(0, len(steps), bundle):
         part = steps[index : index + bundle]
         found.append([part[-1].at, count(part, Window(part[0].at - 1, part[-1].at)).rate])
+    return found
+
+
+def points_beside(steps: Sequence[Step], reference: Sequence[Step], bundle: int = 10) -> list[list[float]]:
+    """As `points`, at the same times, with the reference's tokens a step over the same token offsets."""
+    found = []
+    for index in range(0, len(steps), bundle):
+        part = steps[index : index + bundle]
+        rate = rate_at(reference, part[0].total - part[0].tokens, part[-1].total).rate
+        if rate:
+            found.append([part[-1].at, rate])
     return found
 
 

@@ -15,7 +15,13 @@ def draw(bench: Bench) -> dict[str, Json]:
     """Times are seconds since the first sample."""
     samples = bench.observer.samples
     if not samples:
-        return {"threshold": bench.spec.threshold, "samples": [], "spans": [], "victims": []}
+        return {
+            "threshold": bench.spec.threshold,
+            "samples": [],
+            "spans": [],
+            "victims": [],
+            "uninterrupted": [],
+        }
     zero = samples[0].at
     every = max(1, -(-len(samples) // MOST))
     return {
@@ -35,7 +41,10 @@ def draw(bench: Bench) -> dict[str, Json]:
             }
             for mark in bench.marks
         ],
-        "victims": [
-            [[round(at - zero, 2), rate] for at, rate in victim["points"]] for victim in bench.victims
-        ],
+        "victims": [_shift(victim["points"], zero) for victim in bench.victims],
+        "uninterrupted": [_shift(victim["uninterrupted"], zero) for victim in bench.victims],
     }
+
+
+def _shift(points: list[list[float]], zero: float) -> list[list[float]]:
+    return [[round(at - zero, 2), rate] for at, rate in points]

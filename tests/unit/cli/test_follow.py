@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +13,7 @@ import pytest
 from specops.cli.follow import Follower
 from specops.cli.reach import Reach
 from specops.connect.base import OnEvent
-from specops.engine.outcome import Outcome, RolledBack, StillRunning
+from specops.engine.outcome import Deployed, Outcome, RolledBack, StillRunning
 from specops.engine.place import Place
 from specops.ui import ask
 from specops.ui.output import JsonLines
@@ -86,3 +88,40 @@ def test_twice_and_yes_takes_it_back_and_shows_nothing_twice(
     assert isinstance(outcome, RolledBack)
     assert verbs == ["follow", "abort", "follow"]
     assert capsys.readouterr().out.count('"opened"') == 1
+
+
+class ProvenHost(InterruptedHost):
+    """Tells what a smoke test saw."""
+
+    def call(
+        self,
+        verb: str,
+        params: Mapping[str, Json],
+        *,
+        on_event: OnEvent | None = None,
+        deadline_s: float | None = None,
+    ) -> Json:
+        assert on_event is not None
+        on_event(
+            {"event": "smoke", "deploy": "3f9a", "smoke": {"verdict": "pass", "checks": [], "timeline": {}}}
+        )
+        return {"deploy": "3f9a", "how": "deployed", "serving": None}
+
+
+@pytest.mark.parametrize("writable", [True, False])
+def test_what_a_deploy_proved_is_kept_here_with_its_picture(
+    writable: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    base = tmp_path / "data"
+    if not writable:
+        base.write_text("no folder")
+    monkeypatch.setenv("XDG_DATA_HOME", str(base))
+    at = Reach(output=JsonLines(), connector=ProvenHost(), place=PLACE, playbook=None)
+    assert isinstance(Follower(at).attach("3f9a"), Deployed)
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    (smoke,) = [line["smoke"] for line in lines if line["event"] == "smoke"]
+    if writable:
+        assert Path(smoke["kept"]["json"]).name == "smoke-box-3f9a.json"
+        assert "<svg" in Path(smoke["kept"]["picture"]).read_text()
+    else:
+        assert "cannot be kept" in lines[0]["message"]

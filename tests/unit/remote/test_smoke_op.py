@@ -21,6 +21,7 @@ from specops.remote import procs, smoke_op
 from specops.remote.context import Context, OpFailed
 
 Json = dict[str, Any]
+TIMELINE = {"threshold": 5}
 CHILD = """
 import json, os, sys, time
 spec = json.load(sys.stdin)
@@ -51,7 +52,7 @@ def check(name: str, verdict: str, summary: str = "seen") -> Json:
 
 
 def result(*checks: Json, verdict: str) -> Json:
-    return {"event": "result", "value": {"verdict": verdict, "checks": list(checks), "timeline": {}}}
+    return {"event": "result", "value": {"verdict": verdict, "checks": list(checks), "timeline": TIMELINE}}
 
 
 @dataclass
@@ -69,6 +70,13 @@ class Stage:
             {"python": sys.executable, "log": "{deploy_dir}/server.log", "script": list(script), **args},
         )
         return facts
+
+    @property
+    def told(self) -> Json:
+        """The proof, as whoever follows gets it."""
+        (event,) = [event for event in self.events if event["event"] == "smoke"]
+        assert event["deploy"] == "d1"
+        return dict(event["smoke"])
 
     def entries(self, kind: str) -> list[Json]:
         return [entry for entry in self.journal if entry["entry"] == kind]
@@ -120,6 +128,8 @@ def test_checks_are_journaled_and_evidence_is_kept(stage: Stage) -> None:
     assert any(e["event"] == "check" and e["evidence"] == {"running": [6]} for e in stage.events)
     kept = json.loads((stage.ctx.deploy_dir / "smoke.json").read_text())
     assert kept["checks"][0]["evidence"] == {"running": [6]}
+    assert (stage.told["verdict"], stage.told["timeline"]) == ("pass", TIMELINE)
+    assert stage.told["checks"][0]["id"] == "S1"
 
 
 def test_a_failed_check_is_named_with_its_reason(stage: Stage) -> None:
@@ -153,6 +163,7 @@ def test_a_death_is_in_the_journal_at_once_and_fails_the_running_check(stage: St
     (verdict,) = stage.entries("verdict")
     assert verdict["at"] - died[0] <= 2.0
     assert [(e["id"], e["verdict"]) for e in stage.entries("check")] == [("S3", "fail")]
+    assert stage.told["timeline"] == {}, "a load that hangs is not waited for"
 
 
 def test_the_root_cause_is_taken_from_the_log_and_not_from_the_load(stage: Stage) -> None:
@@ -173,6 +184,8 @@ def test_the_root_cause_is_taken_from_the_log_and_not_from_the_load(stage: Stage
     with pytest.raises(OpFailed, match="too many values to unpack"):
         stage.run(started("S3"), lost, result(lost, verdict="fail"))
     assert stage.entries("verdict")
+    assert (stage.told["verdict"], stage.told["timeline"]) == ("fail", TIMELINE), "its last words"
+    assert "too many values" in stage.told["checks"][-1]["summary"]
 
 
 def test_an_abort_ends_the_load(stage: Stage) -> None:

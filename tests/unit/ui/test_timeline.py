@@ -46,6 +46,17 @@ def test_the_picture_is_one_svg_with_batch_threshold_states_and_victims() -> Non
     assert sum(name == "polyline" for name, _ in elements) == 2
 
 
+def test_the_picture_says_how_each_check_ended_and_what_the_first_bad_one_saw() -> None:
+    checks = [
+        {"id": "S1", "verdict": "pass", "summary": "4.0 tokens a step"},
+        {"id": "S3", "verdict": "fail", "summary": "C=6: still <speculating>"},
+    ]
+    drawn = draw_svg({**TIMELINE, "uninterrupted": [[[1.0, 4.0], [9.0, 4.0]]]}, "t", checks)
+    words = [words for name, words in read_svg(drawn) if name == "text"]
+    assert {"S1 pass", "S3 fail", "S3 fail: C=6: still <speculating>", "dotted: alone"} <= set(words)
+    assert "all 1 checks passed" in draw_svg(TIMELINE, "t", checks[:1])
+
+
 def test_the_terminal_view_has_its_columns_under_each_other() -> None:
     checks, batch, gate, rates, seconds = view_lines(TIMELINE, width=20)
     assert checks.index("S1") == 8
