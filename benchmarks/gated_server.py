@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,12 +24,15 @@ from specops.lab.processes import start_detached
 from specops.lab.server import server_argv, server_env
 from specops.lab.state import folder_of
 from specops.steps.gate import native_config
+from specops.steps.patch import build_changes
 
 PAIR = Path(older.__file__).with_name("pair.py")
 THRESHOLD = 5
 STEPS = 3
-DEADLINE_S = 420
-"""More than any smoke test's budget: a child that hangs is an error of ours."""
+GRACE_S = 240
+"""Beyond a smoke test's budget: a child that hangs is an error of ours."""
+OLDER_BUDGET_S = 900
+"""The older labs interpret their kernels, a tree's above all: the checks wait for steps, not for seconds."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,19 +69,29 @@ def prepare(release: str) -> tuple[Environment, Path]:
 
 
 @contextmanager
-def serve(release: str, port: int, work: Path, tree: Path | None = None) -> Iterator[GatedServer]:
-    """Runs while the block does; `tree` goes before the install on the module path. Raises LabError."""
+def serve(
+    release: str,
+    port: int,
+    work: Path,
+    tree: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    more: Sequence[str] = (),
+) -> Iterator[GatedServer]:
+    """Runs while the block does; `tree` goes before the install on the module path, `more` are arguments.
+
+    Raises LabError.
+    """
     environment, models = prepare(release)
     work.mkdir(parents=True, exist_ok=True)
     gate, log = work / "gate.json", work / "server.log"
     gate.write_bytes(native_config(STEPS, THRESHOLD))
     log.write_bytes(b"")
     argv = server_argv(environment.python, models / "target", models / "draft", port)
-    argv += ["--speculative-adaptive", "--speculative-adaptive-config", str(gate)]
-    env = server_env(work, environment.python)
+    argv += ["--speculative-adaptive", "--speculative-adaptive-config", str(gate), *more]
+    whole = {**server_env(work, environment.python), **(env or {})}
     if tree is not None:
-        env["PYTHONPATH"] = str(tree)
-    process = start_detached(argv, env, log, work)
+        whole["PYTHONPATH"] = str(tree)
+    process = start_detached(argv, whole, log, work)
     try:
         await_health(process, port, log, 240)
         yield GatedServer(release=release, python=environment.python, port=port, log=log)
@@ -86,15 +99,20 @@ def serve(release: str, port: int, work: Path, tree: Path | None = None) -> Iter
         stop_group(process)
 
 
-def patch_older(release: str, into: Path) -> Path:
-    """A copy of an older release's package with batch-gate in it, as `into/sglang`; `into`."""
-    lab = older.prepare(release, older.default_home())
-    return older.patched_copy(lab, load_patch(shipped("patches") / "batch-gate"), into)
+def patched_files(release: str) -> dict[str, bytes]:
+    """What batch-gate changes or adds in an older release's package: path -> bytes."""
+    package = older.prepare(release, older.default_home()).package
+
+    def read(path: str) -> bytes | None:
+        return (package / path).read_bytes() if (package / path).is_file() else None
+
+    changes = build_changes(load_patch(shipped("patches") / "batch-gate"), release, read)
+    return {change.path: change.after for change in changes if change.after is not None}
 
 
 @contextmanager
 def serve_older(release: str, port: int, work: Path, tree: Path, worker: Worker) -> Iterator[GatedServer]:
-    """As `serve`, for the releases of `lab/older.py`; `tree` is what `patch_older` made. Raises LabError."""
+    """As `serve`, for the releases of `lab/older.py`; `tree` holds the patched package. Raises LabError."""
     lab = older.prepare(release, older.default_home())
     work.mkdir(parents=True, exist_ok=True)
     models = make_older_models(lab)
@@ -124,7 +142,7 @@ def make_older_models(lab: older.OlderLab) -> Path:
 
 def smoke(server: GatedServer, **changes: Any) -> dict[str, Any]:
     """The result of ARCHITECTURE, SmokeSpec and its result; `changes` replace keys of the spec."""
-    spec = {
+    spec: dict[str, Any] = {
         "url": f"http://127.0.0.1:{server.port}",
         "threshold": THRESHOLD,
         "gate": server.gate,
@@ -133,7 +151,7 @@ def smoke(server: GatedServer, **changes: Any) -> dict[str, Any]:
         "topk": server.topk,
         "log": str(server.log),
         "checks": None,
-        "budget_s": 180,
+        "budget_s": 180 if server.gate == "native" else OLDER_BUDGET_S,
         "token_gap_s": 20,
         "exact_outputs": True,
         **changes,
@@ -146,7 +164,7 @@ def smoke(server: GatedServer, **changes: Any) -> dict[str, Any]:
             input=json.dumps(spec),
             capture_output=True,
             text=True,
-            timeout=DEADLINE_S,
+            timeout=spec["budget_s"] + GRACE_S,
             check=False,
         )
     for line in reversed(done.stdout.splitlines()):

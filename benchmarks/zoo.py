@@ -19,10 +19,11 @@ from pathlib import Path
 from typing import Any
 
 import specops
-from benchmarks.gated_server import V1, GatedServer, patch_older, prepare, serve, serve_older, smoke
+from benchmarks.gated_server import V1, GatedServer, patched_files, prepare, serve, serve_older, smoke
 from specops.errors import SpecopsError
 from specops.lab.older import OLDER, default_home
-from tests.zoo.mutants import HEALTHY, Mutant, breed, read_mutants
+from specops.lab.older import prepare as prepare_older
+from tests.zoo.mutants import HEALTHY, Mutant, breed, overlay, read_mutants
 
 RESULTS = Path(__file__).resolve().parent / "results"
 ORDER = ("S0", "S1", "S3", "S2", "S7", "S4", "S5", "S6")
@@ -82,7 +83,8 @@ def serve_mutant(mutant: Mutant, port: int, folder: Path) -> Iterator[GatedServe
 
 @contextmanager
 def serve_older_mutant(mutant: Mutant, port: int, folder: Path) -> Iterator[GatedServer]:
-    patched = patch_older(mutant.release, folder / "patched")
+    install = prepare_older(mutant.release, default_home()).package
+    patched = overlay(install, folder / "patched", patched_files(mutant.release))
     tree = breed(mutant, patched / "sglang", folder / "bred")
     with serve_older(mutant.release, port, tree / "work", tree, V1) as server:
         yield server

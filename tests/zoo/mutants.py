@@ -54,15 +54,20 @@ def mutate(mutant: Mutant, package: Path) -> dict[str, bytes]:
 
 
 def breed(mutant: Mutant, package: Path, into: Path) -> Path:
-    """Copy `package` below `into`, mutated; `into` then goes on the module path.
+    """Copy `package` below `into`, mutated; `into` then goes on the module path."""
+    return overlay(package, into, mutate(mutant, package))
 
-    Unchanged files are hard links where that is possible; changed ones are files of their own, so the
-    install keeps its bytes.
+
+def overlay(package: Path, into: Path, changed: dict[str, bytes]) -> Path:
+    """A copy of the package as `into/sglang`, with these files changed or added; `into`.
+
+    Unchanged files, their bytecode too, are hard links where that is possible; changed ones are files of
+    their own, so the install keeps its bytes.
     """
     copy = into / "sglang"
-    shutil.copytree(package, copy, copy_function=link, ignore=shutil.ignore_patterns("__pycache__"))
-    for path, data in mutate(mutant, package).items():
-        (copy / path).unlink()
+    shutil.copytree(package, copy, copy_function=link)
+    for path, data in changed.items():
+        (copy / path).unlink(missing_ok=True)
         (copy / path).write_bytes(data)
     return into
 
