@@ -9,6 +9,7 @@ import typer
 
 from specops.cli.options import (
     AcceptNew,
+    AcceptUnproven,
     AsJson,
     DeployId,
     GateKind,
@@ -52,6 +53,7 @@ def plan(
     sweep: WithSweep = False,
     levels: Levels = None,
     prompts: PromptsFile = None,
+    accept_unproven: AcceptUnproven = False,
     as_json: AsJson = False,
     accept_new: AcceptNew = False,
 ) -> Any:
@@ -69,6 +71,7 @@ def plan(
         sweep=sweep,
         levels=levels,
         prompts=prompts,
+        accept_unproven=accept_unproven,
         dry_run=True,
         as_json=as_json,
         accept_new=accept_new,
@@ -88,6 +91,7 @@ def deploy(
     sweep: WithSweep = False,
     levels: Levels = None,
     prompts: PromptsFile = None,
+    accept_unproven: AcceptUnproven = False,
     dry_run: DryRun = False,
     yes: Yes = False,
     as_json: AsJson = False,
@@ -101,12 +105,18 @@ def deploy(
         from specops.engine.planner import Nothing, make_plan
 
         wish = make_wish(
-            at.need_playbook(), ids=patch, folders=patches, sweep=sweep, levels=levels, prompts=prompts
+            at.need_playbook(),
+            ids=patch,
+            folders=patches,
+            sweep=sweep,
+            levels=levels,
+            prompts=prompts,
+            accept_unproven=accept_unproven,
         )
         made = make_plan(at.place, wish, at.connector)
         if isinstance(made, Nothing):
-            return _unchanged(at, made)
-        outcome = _show_and_run(at, made, dry_run=dry_run, yes=yes)
+            return unchanged(at, made)
+        outcome = show_and_run(at, made, dry_run=dry_run, yes=yes)
         if not sweep or not _is_deployed(outcome):
             return outcome
         _sweep(at, levels=levels, threshold=threshold, prompts=prompts)
@@ -139,7 +149,7 @@ def rollback(
             drain_s=book.stop.drain_s,
             term_s=book.stop.term_s,
         )
-        return _show_and_run(at, made, dry_run=dry_run, yes=yes)
+        return show_and_run(at, made, dry_run=dry_run, yes=yes)
 
 
 def attach(
@@ -207,7 +217,7 @@ def clean(
         at.show("clean", "clean", dry_run=dry_run, **describe_params({"keep": keep}))
 
 
-def _show_and_run(at: Reach, made: Any, *, dry_run: bool, yes: bool) -> Any:
+def show_and_run(at: Reach, made: Any, *, dry_run: bool, yes: bool) -> Any:
     """`made` is an engine.plan.Plan. Asks before a server is stopped."""
     from specops.cli.follow import Follower
     from specops.connect.withhold import WithholdingConnector
@@ -236,7 +246,7 @@ def _sweep(at: Reach, *, levels: str | None, threshold: str | None, prompts: str
     run_sweep(at, spec, levels=levels)
 
 
-def _unchanged(at: Reach, made: Any) -> Any:
+def unchanged(at: Reach, made: Any) -> Any:
     from specops.engine.outcome import Unchanged
     from specops.engine.planner import describe
 

@@ -39,6 +39,10 @@ PromptsFile = Annotated[
     str | None,
     typer.Option("--prompts", metavar="FILE", help="JSONL of prompts; default: built in."),
 ]
+AcceptUnproven = Annotated[
+    bool,
+    typer.Option("--accept-unproven", help="Deploy an unproven patch; it stays only if S0 to S7 pass."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="JSON lines on stdout instead of text on stderr.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before a server is stopped.")]
 AcceptNew = Annotated[

@@ -6,8 +6,18 @@ from typing import Annotated, Any
 
 import typer
 
-from specops.cli.options import AcceptNew, AsJson, HostName, InstanceName, InventoryPath, PatchFolders
-from specops.cli.reach import reach, speaking, where
+from specops.cli.options import (
+    AcceptNew,
+    AsJson,
+    HostName,
+    InstanceName,
+    InventoryPath,
+    PatchFolders,
+    PlaybookName,
+    Settings,
+    Yes,
+)
+from specops.cli.reach import list_overrides, reach, reach_with_playbook, speaking, where
 
 app = typer.Typer(help="Patches for SGLang releases.", no_args_is_help=True, rich_markup_mode=None)
 PatchId = Annotated[str, typer.Argument(help="A patch's id.")]
@@ -91,6 +101,95 @@ def verify_patch(
         return 0 if good else FAILED
 
 
+@app.command("rebase")
+def rebase_patch(
+    patch: Annotated[str, typer.Argument(help="Whose hunks.")] = "batch-gate",
+    host: HostName = None,
+    instance: InstanceName = None,
+    inventory: InventoryPath = None,
+    folders: PatchFolders = None,
+    as_json: AsJson = False,
+    accept_new: AcceptNew = False,
+) -> None:
+    """A patch of your own for an install that no patch was made for."""
+    with reach(where(host, instance, inventory, as_json, accept_new)) as at:
+        from specops.config.patch import find_patch
+        from specops.config.shipped import local_patches
+        from specops.engine.rebase import rebase_patch as rebase
+
+        found = find_patch(_patches(folders), patch)
+        at.output.show("rebase", rebase(at.place, at.connector, found, local_patches()).as_json())
+
+
+@app.command("new")
+def new_patch(
+    patch: PatchId,
+    before: Annotated[str, typer.Option("--before", metavar="TREE", help="A sglang folder as it is.")],
+    after: Annotated[str, typer.Option("--after", metavar="TREE", help="The same, changed.")],
+    title: Annotated[str, typer.Option("--title", help="One line.")] = "",
+    release: Annotated[str | None, typer.Option("--release", help="Default: what the tree says.")] = None,
+    gate: Annotated[bool, typer.Option("--gate", help="It brings a batch gate.")] = False,
+    into: Annotated[
+        str | None, typer.Option("--into", metavar="FOLDER", help="Default: your own patches.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """A patch from two trees."""
+    with speaking(as_json) as output:
+        from pathlib import Path
+
+        from specops.config.shipped import local_patches
+        from specops.steps.patch_trees import patch_from_trees
+
+        made = patch_from_trees(
+            patch,
+            Path(before).expanduser(),
+            Path(after).expanduser(),
+            Path(into).expanduser() if into else local_patches(),
+            title=title,
+            release=release,
+            gate=gate,
+        )
+        (version, content), *_ = made.releases.items()
+        output.show(
+            "new patch",
+            {
+                "id": made.id,
+                "release": version,
+                "folder": str(made.folder),
+                "files": [f"{file.path} ({'added' if file.added else 'changed'})" for file in content.files],
+            },
+        )
+
+
+@app.command("drop")
+def drop_patch(
+    host: HostName = None,
+    instance: InstanceName = None,
+    inventory: InventoryPath = None,
+    playbook: PlaybookName = None,
+    settings: Settings = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done.")] = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
+    accept_new: AcceptNew = False,
+) -> Any:
+    """Back to the install's own bytes; serve without a patch."""
+    asked = where(host, instance, inventory, as_json, accept_new)
+    with reach_with_playbook(asked, playbook, list_overrides(settings)) as at:
+        from specops.cli.change import show_and_run, unchanged
+        from specops.cli.wishes import make_wish
+        from specops.engine.planner import Nothing, make_plan
+
+        wish = make_wish(
+            at.need_playbook(), ids=None, folders=None, sweep=False, levels=None, prompts=None, drop=True
+        )
+        made = make_plan(at.place, wish, at.connector)
+        if isinstance(made, Nothing):
+            return unchanged(at, made)
+        return show_and_run(at, made, dry_run=dry_run, yes=yes)
+
+
 def _files(patch: Any, release: Any) -> list[dict[str, Any]]:
     return [
         {
@@ -104,9 +203,6 @@ def _files(patch: Any, release: Any) -> list[dict[str, Any]]:
 
 
 def _patches(folders: list[str] | None) -> Any:
-    from pathlib import Path
+    from specops.config.patch import known_patches
 
-    from specops.config.patch import load_patches
-    from specops.config.shipped import shipped
-
-    return load_patches(shipped("patches"), *(Path(folder).expanduser() for folder in folders or ()))
+    return known_patches(folders)

@@ -131,6 +131,8 @@ def _gate_of(server: Server, playbook: Playbook) -> str:
     """Of a server that specops did not start: what it says of itself, else what is asked for."""
     if server.reported.get("speculative_adaptive"):
         return "native"
+    if server.reported.get("speculative_disable_batch_threshold") is not None:
+        return "batch-gate"
     return "none" if playbook.gate.kind == "auto" else playbook.gate.kind
 
 

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from specops.config.patch import load_patches
+from specops.config.patch import known_patches
 from specops.config.playbook import Playbook
 from specops.config.prompts import load_prompts
-from specops.config.shipped import shipped
 from specops.engine.planner import Wish, plan_levels
 from specops.errors import UsageError
 
@@ -22,15 +21,19 @@ def make_wish(
     sweep: bool,
     levels: str | None,
     prompts: str | None,
+    accept_unproven: bool = False,
+    drop: bool = False,
 ) -> Wish:
     if ids:
         playbook = replace(playbook, patches=(*playbook.patches, *ids))
     path = prompts or playbook.smoke.prompts
     return Wish(
         playbook=playbook,
-        available=load_patches(shipped("patches"), *(Path(folder).expanduser() for folder in folders or ())),
+        available=known_patches(folders),
         levels=plan_levels(sweep, parse_levels(levels), playbook),
         prompts=load_prompts(Path(path).expanduser()) if path else None,
+        accept_unproven=accept_unproven,
+        drop=drop,
     )
 
 

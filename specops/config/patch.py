@@ -11,7 +11,7 @@ from typing import Literal
 from yaml.nodes import Node
 
 from specops.config.schema import Flag, Text, read_node, setting
-from specops.config.shipped import shipped
+from specops.config.shipped import local_patches, shipped
 from specops.config.source import Source, child, complain, nearest, read_source
 from specops.errors import ConfigError, Refused
 
@@ -90,12 +90,21 @@ class Refusal:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Origin:
+    """Of a patch that was carried over to bytes that no release has."""
+
+    patch: str = setting("id of the patch whose hunks these are", check=id_problem)
+    release: str = setting("the SGLang release that they were made for")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class PatchFile:
     """patch.yaml as it is written."""
 
     id: str = setting("its folder's name", check=id_problem)
     title: str = setting("one line")
     provides: Provides = setting("what a playbook can ask for", default=Provides())
+    origin: Origin | None = setting("of a rebased patch: it is unproven", default=None)
     releases: Mapping[str, PatchRelease] = setting("by SGLang release")
     flags: Mapping[str, Flag] = setting(
         "launch flags; {threshold} and {hysteresis_steps} are filled in",
@@ -120,6 +129,8 @@ class Patch:
     refuses: tuple[Refusal, ...]
     folder: Path
     """Where patch.yaml, the diffs and the added files are."""
+    origin: Origin | None = None
+    """None unless it was rebased; such a patch is unproven until a host has proven it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -145,6 +156,13 @@ def load_patches(*folders: Path) -> dict[str, Patch]:
     return patches
 
 
+def known_patches(folders: Iterable[str] | None) -> dict[str, Patch]:
+    """The shipped patches, those that rebase and new have stored, and those of more folders."""
+    return load_patches(
+        shipped("patches"), local_patches(), *(Path(folder).expanduser() for folder in folders or ())
+    )
+
+
 def load_patch(folder: Path) -> Patch:
     source = read_source(folder / FILE, what="patch")
     raw = read_node(source.root, PatchFile)
@@ -164,6 +182,7 @@ def load_patch(folder: Path) -> Patch:
         env=raw.env,
         refuses=raw.refuses,
         folder=folder,
+        origin=raw.origin,
     )
 
 

@@ -23,13 +23,21 @@ def settings_folder() -> Path:
     return Path(base) / "specops"
 
 
+def data_folder() -> Path:
+    """`~/.local/share/specops` of whoever types."""
+    base = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
+    return Path(base) / "specops"
+
+
 def lab_home() -> Path:
     """The lab's own folder; it may not exist."""
     named = os.environ.get("SPECOPS_LAB_HOME")
-    if named:
-        return Path(named).expanduser()
-    base = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
-    return Path(base) / "specops" / "lab"
+    return Path(named).expanduser() if named else data_folder() / "lab"
+
+
+def local_patches() -> Path:
+    """Where `patch rebase` and `patch new` put theirs; it may not exist."""
+    return data_folder() / "patches"
 
 
 def find_inventory(path: str | Path | None) -> Path:

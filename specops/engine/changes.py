@@ -116,16 +116,17 @@ def _base(
     found = install.files.get(file.path)
     if found in (file.before_sha256, file.after_sha256):
         return Base(patch=patch, file=file, found=found, stored=False)
-    made = {f.path: f for f in current.files} if current else {}
+    made = {f.path: f for f in current.installed} if current else {}
     ours = made.get(f"{install.root}/{file.path}")
     if ours and ours.after == found and ours.before == file.before_sha256:
         return Base(patch=patch, file=file, found=found, stored=True)
+    made_from = patch.origin.patch if patch.origin else patch.id
     raise Refused(
         f"{host}: {file.path} has drifted: patch {patch.id} starts from {_short(file.before_sha256)}, "
         f"the host has {_short(found)}\n{_drift(file, found, reader)}",
         host_state=f"nothing was changed; the file is in {install.root}",
-        next_command=f"take the change back or reinstall SGLang {install.version} on {host}, "
-        f"then: specops plan --host {host}",
+        next_command=f"specops patch rebase {made_from} --host {host}, "
+        f"or reinstall SGLang {install.version} there",
     )
 
 
@@ -140,7 +141,7 @@ def _drift(file: PatchFile, found: str | None, reader: Reader) -> str:
 
 
 def _taken_back(current: Current | None, install: Install, keep: set[str]) -> Iterable[FileChange]:
-    for file in current.files if current else ():
+    for file in current.installed if current else ():
         relative = file.path.removeprefix(install.root + "/")
         if relative == file.path or relative in keep or install.files.get(relative) != file.after:
             continue

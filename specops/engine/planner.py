@@ -5,24 +5,29 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from specops.config.patch import Patch, find_patch, gate_patches
-from specops.config.playbook import Playbook
+from specops.config.patch import Patch
+from specops.config.playbook import OnInconclusive, Playbook
 from specops.connect.base import Connector
 from specops.engine import preflight
 from specops.engine.changes import Changes, Reader, added_file, patch_changes
+from specops.engine.patches import WHOLE_PROOF, choose_patches, find_unproven, gate_candidates
 from specops.engine.place import Place
 from specops.engine.plan import Outage, Plan, new_id
 from specops.facts.host import HostFacts, Question, read_host_facts
 from specops.facts.install import Install
 from specops.facts.server import Server
+from specops.facts.state import Current
 from specops.steps.files import back_up, check_files, digest, stage, swap
-from specops.steps.gate import Gate, choose_gate, native_config
+from specops.steps.gate import Gate, choose_gate, has_native, native_config
 from specops.steps.launch import Launch, build_launch, graphs_on
 from specops.steps.patch_launch import patch_env
 from specops.steps.server import Clocks, LaunchSpec, await_ready, capture, launch, rehearse, stop
 from specops.steps.server import smoke as smoke_step
 from specops.steps.smoke import build_smoke
 from specops.steps.step import Step
+
+WHOLE_BUDGET_S = 600.0
+"""For S0 to S7 together, where the playbook gives less."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,6 +38,9 @@ class Wish:
     available: Mapping[str, Patch]
     levels: tuple[int, ...] = ()
     prompts: tuple[str, ...] | None = None
+    accept_unproven: bool = False
+    drop: bool = False
+    """Back to the bytes from before every deploy in force: no patch, and no gate that needs one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,15 +58,23 @@ def make_plan(place: Place, wish: Wish, connector: Connector) -> Plan | Nothing:
     facts = read_host_facts(connector, question)
     preflight.require_free(facts, place.host)
     install = preflight.require_install(facts, place.host, place.python)
-    gate = _gate(wish, install)
+    current = facts.state.current
+    gate = _gate(wish, install, current)
     preflight.require_server(facts, place.host)
     preflight.require_models(facts, place.host)
     patches = _patches(wish, gate)
+    unproven = find_unproven(patches, place, connector)
+    preflight.require_proven(unproven, wish.accept_unproven, place.host)
+    if unproven:
+        wish = replace(wish, playbook=prove_in_full(wish.playbook))
+    if wish.drop:
+        preflight.require_patched(install, current, wish.available, place.host)
     reader = Reader(connector=connector, place=place)
-    changes = patch_changes(patches, install, facts.state.current, reader, place.host)
-    return _Deploy(place=place, wish=wish, facts=facts, install=install, gate=gate, patches=patches).plan(
-        changes
+    changes = patch_changes(patches, install, current, reader, place.host)
+    deploy = _Deploy(
+        place=place, wish=wish, facts=facts, install=install, gate=gate, patches=patches, unproven=unproven
     )
+    return deploy.plan(changes)
 
 
 def ask(place: Place, wish: Wish) -> Question:
@@ -79,25 +95,39 @@ def gate_path(place: Place, playbook: Playbook) -> str:
     return f"{place.state}/gates/{place.port}-{content[:12]}.json"
 
 
-def _gate(wish: Wish, install: Install) -> Gate:
+def _gate(wish: Wish, install: Install, current: Current | None) -> Gate:
     playbook = wish.playbook
     if playbook.draft is None:
         return Gate(kind="none", why="the playbook has no draft: nothing speculates")
+    candidates = gate_candidates(wish.available, install, current, playbook.patches)
+    kind = playbook.gate.kind
+    if wish.drop:
+        candidates = []
+        if not has_native(install.version, playbook.draft.topk) or kind == "batch-gate":
+            return Gate(kind="none", why="the patches are dropped, and this release has no gate of its own")
     return choose_gate(
-        playbook.gate.kind,
+        kind,
         release=install.version,
         topk=playbook.draft.topk,
         num_steps=playbook.draft.num_steps,
         threshold=playbook.gate.threshold,
-        gate_patches=gate_patches(wish.available, install.version),
+        gate_patches=candidates,
     )
 
 
 def _patches(wish: Wish, gate: Gate) -> tuple[Patch, ...]:
-    ids = [*wish.playbook.patches, *([gate.patch] if gate.patch else [])]
-    patches = tuple(find_patch(wish.available, name) for name in dict.fromkeys(ids))
+    if wish.drop:
+        return ()
+    patches = choose_patches(wish.available, [*wish.playbook.patches, *([gate.patch] if gate.patch else [])])
     preflight.require_one_gate(patches, gate)
     return patches
+
+
+def prove_in_full(playbook: Playbook) -> Playbook:
+    """Every check, and without data no trust: what nobody has proven is kept only if all of it passes."""
+    whole = OnInconclusive(boundary="roll_back", others="roll_back")
+    smoke = replace(playbook.smoke, checks=WHOLE_PROOF, on_inconclusive=whole)
+    return replace(playbook, smoke=replace(smoke, budget_s=max(smoke.budget_s, WHOLE_BUDGET_S)))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -108,6 +138,7 @@ class _Deploy:
     install: Install
     gate: Gate
     patches: tuple[Patch, ...]
+    unproven: tuple[Patch, ...] = ()
 
     def plan(self, changes: Changes) -> Plan | Nothing:
         changes = self._with_gate_file(changes)
@@ -140,7 +171,11 @@ class _Deploy:
             launch=start.argv,
             env_changes=self._env_changes(spec),
             restores=self._restores(changes),
-            notes=(f"gate: {self.gate.kind}: {self.gate.why}", *start.notes),
+            notes=(
+                f"gate: {self.gate.kind}: {self.gate.why}",
+                *map(_unproven_note, self.unproven),
+                *start.notes,
+            ),
         )
 
     def _on_host(self) -> Playbook:
@@ -252,6 +287,10 @@ def foresee_outage(facts: HostFacts, argv: Sequence[str]) -> Outage:
         restore_s=known.load_s(server.argv) if server else None,
         replaces=describe(server),
     )
+
+
+def _unproven_note(patch: Patch) -> str:
+    return f"patch {patch.id} is unproven here: it is kept only if S0 to S7 all pass"
 
 
 def describe(server: Server | None) -> str | None:

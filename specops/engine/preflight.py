@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from specops.config.patch import Patch
 from specops.config.playbook import Playbook
@@ -10,6 +10,7 @@ from specops.engine.words import since
 from specops.errors import Locked, Refused, Unfinished
 from specops.facts.host import HostFacts
 from specops.facts.install import Install
+from specops.facts.state import Current
 from specops.steps.gate import Gate
 from specops.steps.patch_launch import find_refusal, read_flags
 
@@ -142,3 +143,33 @@ def require_patches_fit(
                 host_state=UNCHANGED,
                 next_command=f"--gate none keeps it; to give it up: --set server.args.{refusal.flag}=false",
             )
+
+
+def require_proven(unproven: Sequence[Patch], accepted: bool, host: str) -> None:
+    if unproven and not accepted:
+        raise Refused(
+            f"{host}: patch {unproven[0].id} is unproven here: no step of it was ever run on this host",
+            host_state=UNCHANGED,
+            next_command="--accept-unproven deploys it, kept only if S0 to S7 all pass",
+        )
+
+
+def require_patched(install: Install, current: Current | None, known: Mapping[str, Patch], host: str) -> None:
+    """There is a patch to drop, and the bytes from before it are at hand."""
+    if current and any(file.path.startswith(install.root + "/") for file in current.installed):
+        return
+    content = [(p, p.releases[install.version]) for p in known.values() if install.version in p.releases]
+    for patch, release in content:
+        for file in release.files:
+            if file.after_sha256 and install.files.get(file.path) == file.after_sha256:
+                raise Refused(
+                    f"{host}: {file.path} holds patch {patch.id}, but no deploy on record put it there, "
+                    "so the bytes from before are not in the host's store",
+                    host_state=UNCHANGED,
+                    next_command=f"reinstall SGLang {install.version} on {host}",
+                )
+    raise Refused(
+        f"{host}: no patch is in this SGLang {install.version}: there is nothing to drop",
+        host_state=UNCHANGED,
+        next_command=f"specops status --host {host}",
+    )

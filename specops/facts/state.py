@@ -25,6 +25,8 @@ class Current:
     files: tuple[DeployedFile, ...]
     has_old_server: bool
     how: str
+    installed: tuple[DeployedFile, ...] = ()
+    """What all deploys in force changed together: `before` is what was there before the first of them."""
     cookies: tuple[str, ...] = ()
     """That its server can carry: its own, and those of servers that failed deploys started again."""
     old_load_s: float | None = None
@@ -90,12 +92,14 @@ def _parse_current(raw: dict[str, Any]) -> Current:
         id=str(raw["id"]),
         kind=str(raw.get("kind", "deploy")),
         summary=dict(raw.get("summary") or {}),
-        files=tuple(
-            DeployedFile(path=str(f["path"]), before=f["before"], after=f["after"])
-            for f in raw.get("files") or ()
-        ),
+        files=_parse_files(raw.get("files")),
+        installed=_parse_files(raw.get("installed")),
         has_old_server=bool(raw.get("has_old_server")),
         how=str(raw.get("how") or raw.get("closed") or ""),
         cookies=tuple(str(cookie) for cookie in raw.get("cookies") or ()),
         old_load_s=raw.get("old_load_s"),
     )
+
+
+def _parse_files(raw: Any) -> tuple[DeployedFile, ...]:
+    return tuple(DeployedFile(path=str(f["path"]), before=f["before"], after=f["after"]) for f in raw or ())

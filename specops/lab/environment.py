@@ -46,19 +46,19 @@ def make_environment(home: Path, release: str, index: str | None, advance: Advan
 
     Needs the network only where something is missing. Raises LabError, and leaves nothing half made.
     """
-    base = home / "envs" / f"base-{_digest(CONSTRAINTS, PACKAGES)}"
-    folder = home / "envs" / f"sglang-{release}-{_digest(CONSTRAINTS, PACKAGES, STANDIN)}"
+    base = home / "envs" / f"base-{digest(CONSTRAINTS, PACKAGES)}"
+    folder = home / "envs" / f"sglang-{release}-{digest(CONSTRAINTS, PACKAGES, STANDIN)}"
     if not (folder / STAMP).is_file():
         if not (base / STAMP).is_file():
-            _build(base, lambda temp: _install_packages(temp, index, advance))
+            build(base, lambda temp: _install_packages(temp, index, advance))
         advance(0.9)
-        _build(folder, lambda temp: _install_release(base, temp, release))
+        build(folder, lambda temp: _install_release(base, temp, release))
     advance(1.0)
     package = next((folder / "lib").glob("python3*/site-packages/sglang"))
     return Environment(python=folder / "bin" / "python", package=package)
 
 
-def _digest(*inputs: Path) -> str:
+def digest(*inputs: Path) -> str:
     whole = hashlib.sha256(sys.version.encode())
     for item in inputs:
         for path in sorted(item.rglob("*")) if item.is_dir() else [item]:
@@ -67,7 +67,7 @@ def _digest(*inputs: Path) -> str:
     return whole.hexdigest()[:10]
 
 
-def _build(folder: Path, fill: Callable[[Path], None]) -> None:
+def build(folder: Path, fill: Callable[[Path], None]) -> None:
     """Fill a folder beside the right one, stamp it, and rename: what has the right name is whole."""
     temp = folder.with_name(f".{folder.name}.{os.getpid()}")
     shutil.rmtree(temp, ignore_errors=True)
@@ -103,13 +103,13 @@ def _install_packages(folder: Path, index: str | None, advance: Advance) -> None
 def _install_release(base: Path, folder: Path, release: str) -> None:
     """A copy of the base by hard links, with one release's own wheel in it. Deploys replace files by rename,
     so that no copy ever writes into another's bytes."""
-    shutil.copytree(base, folder, symlinks=True, copy_function=_link)
+    shutil.copytree(base, folder, symlinks=True, copy_function=link)
     (folder / STAMP).unlink()
     _pip(folder, "--no-deps", f"sglang=={release}")
     install_standin(next((folder / "lib").glob("python3*/site-packages")))
 
 
-def _link(source: str, target: str) -> None:
+def link(source: str, target: str) -> None:
     try:
         os.link(source, target)
     except OSError:  # a file system without hard links
@@ -210,7 +210,7 @@ def _run(argv: Sequence[str]) -> None:
 def make_models(home: Path, environment: Environment) -> Path:
     """The tiny pair below `home/models`, made by the lab's own Python in some seconds and kept."""
     script = HERE / "pair.py"
-    folder = home / "models" / f"pair-{_digest(script, HERE / 'words.txt')}"
+    folder = home / "models" / f"pair-{digest(script, HERE / 'words.txt')}"
     if not (folder / STAMP).is_file():
-        _build(folder, lambda temp: _run([str(environment.python), str(script), str(temp)]))
+        build(folder, lambda temp: _run([str(environment.python), str(script), str(temp)]))
     return folder

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from specops.lab import processes, server, ssh
-from specops.lab.environment import Environment, LabError, make_environment, make_models
+from specops.lab.environment import Environment, LabError, make_models
+from specops.lab.releases import make_release, playbook_of, quiet_env, server_argv
 from specops.lab.state import (
     LabState,
     OnProgress,
@@ -50,7 +51,7 @@ def up(
                 on_progress(stage, 1.0)
             return known
         _stop_all(folder)
-        environment = make_environment(
+        environment = make_release(
             _shared(folder), release, wheel_index, lambda part: on_progress("packages", part)
         )
         models = make_models(_shared(folder), environment)
@@ -114,9 +115,8 @@ def start_serving(state: LabState) -> None:
     """Start the lab's own server, by hand as it were, and wait for a token."""
     folder, log = Path(state.folder), Path(state.server_log)
     log.write_bytes(b"")
-    argv = server.server_argv(Path(state.python), Path(state.model), Path(state.draft), state.port)
-    env = server.server_env(folder, Path(state.python))
-    process = processes.start_detached(argv, env, log, folder)
+    env = server.server_env(folder, Path(state.python), quiet_env(state.release))
+    process = processes.start_detached(server_argv(state), env, log, folder)
     server.await_token(state.port, process, log)
 
 
@@ -137,8 +137,8 @@ def inventory_entry(state: LabState) -> dict[str, object]:
         "known_hosts": state.known_hosts,
         "python": state.python,
         "state": state.state_dir,
-        "playbook": "lab",
-        "env": {**server.QUIET, "SPECOPS_LAB": state.folder},
+        "playbook": playbook_of(state.release),
+        "env": {**quiet_env(state.release), "SPECOPS_LAB": state.folder},
         "vars": {"model": state.model, "draft": state.draft},
         "instances": [{"name": "tiny", "port": state.port}],
     }

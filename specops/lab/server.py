@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import requests
@@ -12,7 +13,7 @@ import requests
 from specops.lab.environment import LabError
 from specops.lab.state import COOKIE
 
-READY_S = 180.0
+READY_S = 300.0
 QUIET = {
     "SGLANG_USE_CPU_ENGINE": "1",
     # Else the first speculative request compiles for a quarter of a minute.
@@ -43,11 +44,11 @@ def server_argv(python: Path, model: Path, draft: Path, port: int) -> list[str]:
     ]
 
 
-def server_env(folder: Path, python: Path) -> dict[str, str]:
+def server_env(folder: Path, python: Path, quiet: Mapping[str, str] = QUIET) -> dict[str, str]:
     """Built from data: nothing of the caller's environment but who and where the user is."""
     kept = {key: os.environ[key] for key in ("HOME", "USER", "LOGNAME", "LANG") if key in os.environ}
     path = f"{python.parent}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-    return {**kept, "PATH": path, COOKIE: str(folder), **QUIET}
+    return {**kept, "PATH": path, COOKIE: str(folder), **quiet}
 
 
 def await_token(port: int, process: subprocess.Popen[bytes] | None, log: Path) -> None:

@@ -95,7 +95,11 @@ def state_facts(params: dict[str, Json]) -> dict[str, Json]:
         "key": instance.key,
         "lock": lock.read_owner(instance),
         "unfinished": {"id": owed.id, "phase": owed.now.phase} if owed else None,
-        "current": {**_describe_current(instance, stack[-1]), "cookies": in_force(deploys)}
+        "current": {
+            **_describe_current(instance, stack[-1]),
+            "installed": merge_changes([changed_files(instance, past) for past in stack]),
+            "cookies": in_force(deploys),
+        }
         if stack
         else None,
         "stack": [past.id for past in reversed(stack)],
@@ -123,13 +127,28 @@ def _describe_current(instance: Instance, past: Past) -> dict[str, Json]:
 
 def changed_files(instance: Instance, past: Past) -> list[dict[str, Json]]:
     """Path (absolute), before and after of every file the deploy swapped; once where it did so twice."""
-    changes: dict[str, dict[str, Json]] = {}
+    swaps = []
     for step in past.plan.get("steps") or ():
-        for file in step["do"]["args"]["files"] if step["do"]["op"] == "files.swap" else ():
-            path = state.expand(str(file["path"]), deploy_dir=past.dir, machine=instance.machine)
-            first = changes.get(path, file)
-            changes[path] = {"path": path, "before": first["before"], "after": file["after"]}
-    return list(changes.values())
+        files = step["do"]["args"]["files"] if step["do"]["op"] == "files.swap" else ()
+        swaps.append(
+            [
+                {
+                    **file,
+                    "path": state.expand(str(file["path"]), deploy_dir=past.dir, machine=instance.machine),
+                }
+                for file in files
+            ]
+        )
+    return merge_changes(swaps)
+
+
+def merge_changes(swaps: list[list[dict[str, Json]]]) -> list[dict[str, Json]]:
+    """Oldest first -> once for each path: what it was before the first of them, and after the last."""
+    changes: dict[str, dict[str, Json]] = {}
+    for file in (file for files in swaps for file in files):
+        first = changes.get(file["path"], file)
+        changes[file["path"]] = {"path": file["path"], "before": first["before"], "after": file["after"]}
+    return [file for file in changes.values() if file["before"] != file["after"]]
 
 
 def in_force(deploys: list[Past]) -> list[str]:

@@ -43,7 +43,7 @@ def parse_release(version: str) -> tuple[int, int, int, int]:
             f"SGLang calls itself {version!r}, which is no release that specops knows how to read",
             next_command="specops facts",
         )
-    last = -1 if match["early"] else int(match["post"] or 0)
+    last = int(match["post"] or 0) - bool(match["early"])
     return int(match[1]), int(match[2]), int(match[3] or 0), last
 
 
@@ -55,8 +55,7 @@ def choose_gate(
     """
     if wanted == "none":
         return Gate(kind="none", why="the playbook asks for no gate")
-    native = parse_release(release) >= NATIVE_SINCE and topk == 1
-    if wanted in ("auto", "native") and native:
+    if wanted in ("auto", "native") and has_native(release, topk):
         why = f"SGLang {release} has a native gate (zero-step tier, since 0.5.14) and topk is 1"
         return Gate(kind="native", why=why, config=native_config(num_steps, threshold))
     if wanted == "native":
@@ -77,6 +76,10 @@ def choose_gate(
         if topk > 1 and parse_release(release) >= NATIVE_SINCE
         else "specops patch list",
     )
+
+
+def has_native(release: str, topk: int) -> bool:
+    return parse_release(release) >= NATIVE_SINCE and topk == 1
 
 
 def _no_native(release: str, topk: int) -> str:

@@ -29,6 +29,7 @@ NOUNS = {
     "log": "specops.ui.deploys:show_log",
     "patches": "specops.ui.patches:show_patches",
     "patch": "specops.ui.patches:show_patch",
+    "rebase": "specops.ui.patches:show_rebase",
     "verification": "specops.ui.patches:show_verification",
     "lab": "specops.ui.lab:show_lab",
     "sweep": "specops.ui.levels:show_sweep",

@@ -49,3 +49,21 @@ def show_verification(console: Console, value: Mapping[str, Json]) -> None:
         )
     verdict = styled("pass" if value.get("ok") else "fail")
     console.print(Text.assemble(f"{value.get('patch')} for SGLang {value.get('release')}: ", verdict))
+
+
+def show_rebase(console: Console, value: Mapping[str, Json]) -> None:
+    """engine.rebase.Local.as_json(). The diffs are combined ones: against release and install."""
+    heading(console, f"{value['id']}: the hunks of {value['release']} in this SGLang {value['version']}")
+    for file in value.get("files") or ():
+        console.print(Text(f"  {file['path']}", style="bold"), soft_wrap=True)
+        for line in str(file["diff"]).splitlines():
+            style = {"++": "green", "--": "red", "@@": "cyan"}.get(line[:2], "")
+            console.print(Text(f"    {line}", style=style), soft_wrap=True)
+    rows = [
+        ("hunks", f"{value['hunks']}, {value['moved']} of them at another line than in the release"),
+        ("added", ", ".join(value.get("added") or ()) or "no file"),
+        ("stored", str(value["folder"])),
+        ("proof", f"{value['proof']}: --accept-unproven deploys it, kept only if S0 to S7 all pass"),
+    ]
+    pairs(console, rows)
+    console.print(Text(f"Type next: specops plan --host {value['host']} --accept-unproven"), soft_wrap=True)

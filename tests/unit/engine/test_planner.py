@@ -14,6 +14,7 @@ from specops.config.playbook import Playbook, load_playbook
 from specops.engine.place import Place
 from specops.engine.plan import Plan
 from specops.engine.planner import Wish, make_plan
+from specops.engine.rebase import rebase_patch
 from specops.errors import ConfigError, Refused
 from specops.steps.diff import make_diff, sha256
 from tests.unit.engine.test_preflight import SERVER
@@ -38,15 +39,22 @@ PLACE = Place(host="box", port=30000, python="/opt/bin/python", state="/s", env=
 
 
 class Host:
-    """Answers like an agent on a host with one file in its install."""
+    """Answers like an agent on a host with one file in its install; `installed`: what specops changed."""
 
-    def __init__(self, release: str, argv: list[str] | None) -> None:
-        self.release, self.argv = release, argv
+    def __init__(
+        self, release: str = "0.5.12", argv: list[str] | None = None, worker: bytes = BEFORE
+    ) -> None:
+        self.release, self.argv, self.worker = release, argv, worker
+        self.deploys: list[dict[str, Any]] = []
+        self.installed: list[dict[str, Any]] = []
 
     def call(self, verb: str, params: dict[str, Any], **_: Any) -> Any:
         if verb == "read_file":
-            return {"files": {"worker.py": {"base64": base64.b64encode(BEFORE).decode()}}, "stored": {}}
+            return {"files": {"worker.py": {"base64": base64.b64encode(self.worker).decode()}}, "stored": {}}
+        if verb == "history":
+            return {"deploys": self.deploys, "stack": []}
         server = {**SERVER, "argv": self.argv, "env": {"HOME": "/root"}} if self.argv is not None else None
+        current = {"id": "d0", "files": [], "installed": self.installed} if self.installed else None
         models = {path: {"exists": True, "complete": True, "detail": ""} for path in params["models"]}
         return {
             "platform": {
@@ -55,10 +63,10 @@ class Host:
             },
             "install": {
                 "python": "/opt/bin/python", "root": "/opt/sglang", "version": self.release, "torch": None,
-                "writable": True, "files": {"worker.py": sha256(BEFORE)},
+                "writable": True, "files": {"worker.py": sha256(self.worker)},
             },
             "models": models, "server": server, "port": {"free": True, "holder": None},
-            "state": {"dir": "/s", "key": "k"},
+            "state": {"dir": "/s", "key": "k", "current": current},
         }  # fmt: skip
 
 
@@ -153,3 +161,74 @@ def test_a_placeholder_that_nothing_fills_in_is_found_when_the_patch_is_read(tmp
     (folder / "patch.yaml").write_text(PATCH.replace("t{threshold}", "{treshold}"))
     with pytest.raises(ConfigError, match=r"patch.yaml:5: .*nothing fills in \{treshold\}"):
         load_patches(tmp_path)
+
+
+VENDOR = b"# of the vendor\n" + BEFORE
+
+
+def wish(patches: dict[str, Patch], **more: Any) -> Wish:
+    return Wish(playbook=book(), available=patches, **more)
+
+
+@pytest.fixture
+def local(patches: dict[str, Patch], tmp_path: Path) -> dict[str, Patch]:
+    """With a patch rebased onto the vendor's bytes."""
+    host: Any = Host(worker=VENDOR)
+    made = rebase_patch(PLACE, host, patches["gate"], tmp_path / "local").patch
+    assert made.id.startswith("gate-at-")
+    return {**patches, made.id: made}
+
+
+def test_a_drifted_install_leads_to_a_rebase(patches: dict[str, Patch]) -> None:
+    host: Any = Host(worker=VENDOR)
+    with pytest.raises(Refused, match="has drifted") as refused:
+        make_plan(PLACE, wish(patches), host)
+    assert refused.value.next_command.startswith("specops patch rebase gate --host box")
+    conflicting: Any = Host(worker=b"STEPS = 4\n")
+    with pytest.raises(Refused, match=r"1 have no place\n(.|\n)*<<<<<<< the install, from line 1\nSTEPS = 4"):
+        rebase_patch(PLACE, conflicting, patches["gate"], Path("/nowhere"))
+    with pytest.raises(Refused, match="made for just these bytes"):
+        rebase_patch(PLACE, Host(), patches["gate"], Path("/nowhere"))  # type: ignore[arg-type]
+
+
+def test_a_rebased_patch_is_taken_for_its_bytes_and_proven_in_full(local: dict[str, Patch]) -> None:
+    name = next(name for name in local if name != "gate")
+    host: Any = Host(worker=VENDOR)
+    with pytest.raises(Refused, match=f"{name} is unproven here") as refused:
+        make_plan(PLACE, wish(local), host)
+    assert "--accept-unproven" in refused.value.next_command
+
+    made = make_plan(PLACE, wish(local, accept_unproven=True), host)
+    assert isinstance(made, Plan)
+    assert made.summary["patches"] == [name]
+    smoke = next(step for step in made.steps if step.do.op == "smoke").do.args
+    assert smoke["checks"] == [f"S{n}" for n in range(8)]
+    assert smoke["on_inconclusive"] == {"boundary": "roll_back", "others": "roll_back"}
+
+    checks = [{"id": f"S{n}", "verdict": "pass"} for n in range(8)]
+    host.deploys = [{"how": "deployed", "summary": {"patches": [name]}, "checks": checks[:7]}]
+    with pytest.raises(Refused, match="unproven"):
+        make_plan(PLACE, wish(local), host)
+    host.deploys[0]["checks"] = checks
+    assert isinstance(make_plan(PLACE, wish(local), host), Plan)
+    plain: Any = Host()
+    assert make_plan(PLACE, wish(local), plain).summary["patches"] == ["gate"]  # type: ignore[union-attr]
+
+
+def test_drop_leads_to_the_bytes_from_before_every_deploy_in_force(patches: dict[str, Patch]) -> None:
+    host: Any = Host(worker=AFTER)
+    host.installed = [{"path": "/opt/sglang/worker.py", "before": sha256(BEFORE), "after": sha256(AFTER)}]
+    made = make_plan(PLACE, wish(patches, drop=True), host)
+    assert isinstance(made, Plan)
+    swap = next(step for step in made.steps if step.do.op == "files.swap").do.args["files"]
+    assert swap == [{"path": "/opt/sglang/worker.py", "before": sha256(AFTER), "after": sha256(BEFORE)}]
+    assert (made.summary["gate"], made.summary["patches"]) == ("none", [])
+    assert "--speculative-disable-batch-threshold" not in made.launch
+
+    for worker, words in (
+        (BEFORE, "nothing to drop"),
+        (AFTER, "the bytes from before are not in"),
+    ):
+        bare: Any = Host(worker=worker)
+        with pytest.raises(Refused, match=words):
+            make_plan(PLACE, wish(patches, drop=True), bare)

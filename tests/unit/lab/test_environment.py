@@ -104,7 +104,7 @@ def test_every_package_is_pinned_in_the_one_constraints_file() -> None:
 
 
 def test_complete_environment_is_used_without_pip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    digest = environment._digest(CONSTRAINTS, PACKAGES, environment.STANDIN)
+    digest = environment.digest(CONSTRAINTS, PACKAGES, environment.STANDIN)
     folder = tmp_path / "envs" / f"sglang-0.5.18-{digest}"
     package = folder / "lib" / "python3.11" / "site-packages" / "sglang"
     package.mkdir(parents=True)
@@ -119,7 +119,7 @@ def test_complete_environment_is_used_without_pip(tmp_path: Path, monkeypatch: p
 
 
 def test_interrupted_environment_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    digest = environment._digest(CONSTRAINTS, PACKAGES)
+    digest = environment.digest(CONSTRAINTS, PACKAGES)
     half = tmp_path / "envs" / f"base-{digest}"
     half.mkdir(parents=True)
     (half / "left-over").touch()
