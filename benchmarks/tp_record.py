@@ -60,9 +60,13 @@ class Record:
         part.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
         part.replace(self.path)
 
+    @property
+    def remaining_s(self) -> float:
+        return self.budget_s - RESERVE_S - (time.monotonic() - self.began)
+
     def left_s(self, asked_s: float) -> float:
-        """So many seconds for the next phase. Raises OutOfTime where half of them are not there."""
-        left = self.budget_s - RESERVE_S - (time.monotonic() - self.began)
+        """So many seconds for the next phase. Raises OutOfTime where not even half of them are there."""
+        left = self.remaining_s
         if left < asked_s / 2:
             raise OutOfTime(f"{left:.0f} s are left, the next phase takes up to {asked_s:.0f} s")
         return min(left, asked_s)

@@ -11,14 +11,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 
-from benchmarks.gpu import gate_levels
+from benchmarks.gpu.levels import set_threshold, wave
 from benchmarks.tp_box import (
     MARK,
     Box,
@@ -38,6 +37,9 @@ from specops.steps.launch import words
 
 ROOT = Path(__file__).resolve().parents[1]
 ALWAYS_OPEN = 1_000_000
+WAVE_S = 60.0
+"""More than a wave should take; the time is looked at before each."""
+TAKE_BACK_S = 60.0
 
 
 def call_specops(
@@ -101,34 +103,41 @@ def add_gate(record: Record, when: str) -> None:
     record.add("gate", when=when, **ranks_of(read_gate(record.box)))
 
 
-def measure_arm(record: Record, arm: str, threshold: int | None, levels: Sequence[int], tokens: int) -> None:
-    """Level by level, the ranks compared after each. `threshold` None: a server without a gate."""
-    until = time.monotonic() + record.left_s(30 + 4 * len(levels))
+def measure_arms(
+    record: Record, arms: Mapping[str, int | None], levels: Sequence[int], tokens: int, keep_s: float = 0.0
+) -> None:
+    """Level by level, the arms of a level one after the other; as many as there is time for.
+
+    An arm's value is its threshold, by live control of one server; None where there is no gate.
+    """
 
     async def run() -> None:
-        connector = aiohttp.TCPConnector(limit=0)
-        timeout = aiohttp.ClientTimeout(total=120)
+        connector, timeout = aiohttp.TCPConnector(limit=0), aiohttp.ClientTimeout(total=WAVE_S * 2)
         async with aiohttp.ClientSession(timeout=timeout, connector=connector) as session:
-            if threshold is not None:
-                await set_threshold(session, record.box.url, threshold)
-            await gate_levels.level(session, record.box.url, 2, 16)
+            await wave(session, record.box.url, levels[-1], 8)
             for size in levels:
-                if time.monotonic() > until:
-                    record.add("note", message=f"{arm}: no time for C={size} and above")
-                    return
-                row = await gate_levels.level(session, record.box.url, size, tokens)
-                gate = ranks_of(read_gate(record.box)) if threshold is not None else {}
-                record.add("level", arm=arm, threshold=threshold, **row, **gate)
+                for arm, threshold in arms.items():
+                    if record.remaining_s < keep_s + WAVE_S / 4:
+                        record.add("note", message=f"no time for C={size}, {arm} and what comes after")
+                        return
+                    await measure_wave(record, session, arm, threshold, size, tokens)
 
-    asyncio.run(run())
+    try:
+        asyncio.run(run())
+    except (RuntimeError, aiohttp.ClientError) as problem:
+        record.add("note", message=f"the arms ended early: {type(problem).__name__}: {problem}")
 
 
-async def set_threshold(session: Any, url: str, threshold: int) -> None:
-    """Raises RuntimeError unless every rank reads the new value back."""
-    body = {"server_args": {gate_levels.KEY: threshold}}
-    async with session.post(f"{url}/set_internal_state", json=body) as response:
-        if not all(await response.json()):
-            raise RuntimeError(f"the server did not take threshold {threshold} on every rank")
+async def measure_wave(
+    record: Record, session: aiohttp.ClientSession, arm: str, threshold: int | None, size: int, tokens: int
+) -> None:
+    """One row; what all ranks say of their gate is read right after the wave."""
+    url = record.box.url
+    if threshold is not None:
+        await set_threshold(session, url, threshold)
+    row = await wave(session, url, size, tokens)
+    gate = ranks_of(read_gate(record.box)) if threshold is not None else {}
+    record.add("level", arm=arm, threshold=threshold, **row, **gate)
 
 
 @dataclass(kw_only=True)
@@ -217,16 +226,11 @@ def tell(record: Record, *, levels: Sequence[int], tokens: int, limit_s: float) 
             how = deploy(record, "first-again", ["--set", "smoke.checks=[S0, S3]"], limit_s)
         if how.startswith("deployed"):
             add_gate(record, "after the first deploy")
-            for arm, threshold in (
-                ("gated", box.threshold),
-                ("always-closed", 0),
-                ("always-on", ALWAYS_OPEN),
-            ):
-                measure_arm(record, arm, threshold, levels, tokens)
-            measure_arm(record, "gated", box.threshold, (), tokens)
-            deploy_and_kill(record, limit_s * 1.5)
+            deploy_and_kill(record, limit_s)
             add_gate(record, "of the server of before, started again")
-            take_back(record, limit_s / 2)
+            arms = {"gated": box.threshold, "always-on": ALWAYS_OPEN, "always-closed": 0}
+            measure_arms(record, arms, levels, tokens, keep_s=TAKE_BACK_S)
+            take_back(record, TAKE_BACK_S)
             whole = True
     finally:
         if not whole and processes(MARK, box.mark):
@@ -278,7 +282,7 @@ def measure_plain(record: Record, levels: Sequence[int], tokens: int) -> None:
     )
     try:
         await_health(process, box.port, log, limit_s)
-        measure_arm(record, "no-spec", None, levels, tokens)
+        measure_arms(record, {"no-spec": None}, levels, tokens)
     finally:
         stop_group(process)
 

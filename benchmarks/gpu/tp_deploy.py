@@ -94,7 +94,7 @@ def main() -> int:
         work=options.work,
         env=server_environment(),
         server=SERVER,
-        ready={"progress_s": 120, "cap_s": 220},
+        ready={"progress_s": 120, "cap_s": 200},
         budget_s=100,
     )
     machine = {"cpus": os.cpu_count(), "gpu": cards[0]["name"], "gpus": len(cards)}
@@ -107,7 +107,7 @@ def main() -> int:
     )
     whole = False
     try:
-        whole = run(record, levels=options.levels, tokens=options.tokens, limit_s=230)
+        whole = run(record, levels=options.levels, tokens=options.tokens, limit_s=300)
         if whole:
             measure_plain(record, options.levels, options.tokens)
     except Exception as problem:
