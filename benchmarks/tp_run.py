@@ -117,7 +117,7 @@ def measure_arms(
             await wave(session, record.box.url, levels[-1], 8)
             for size in levels:
                 for arm, threshold in arms.items():
-                    if record.remaining_s < keep_s + WAVE_S / 4:
+                    if record.remaining_s < keep_s + 15:
                         record.add("note", message=f"no time for C={size}, {arm} and what comes after")
                         return
                     await measure_wave(record, session, arm, threshold, size, tokens)
@@ -293,6 +293,6 @@ def parse_levels(text: str) -> list[int]:
 
 def common_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--levels", type=parse_levels, default=[1, 2, 5, 6, 10, 30, 64])
-    parser.add_argument("--tokens", type=int, default=160)
+    parser.add_argument("--tokens", type=int, default=256)
     parser.add_argument("--port", type=int, default=31570)
     parser.add_argument("--work", type=Path, default=Path("/tmp/specops-tp"))  # noqa: S108
