@@ -17,6 +17,8 @@ from specops.remote.gpus import read_gpus
 PASSED_ON = ("CUDA", "NVIDIA", "NCCL", "NVSHMEM", "TORCH", "TRITON", "LD_LIBRARY_PATH", "LIBRARY_PATH", "CC")
 """Variables of this shell, by how their names begin, that the server gets as well."""
 NO_MULTICAST = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NVSHMEM_DISABLE_NVLS": "1"}
+ONE_HOST = {"NCCL_SOCKET_IFNAME": "lo", "GLOO_SOCKET_IFNAME": "lo", "NCCL_DEBUG": "WARN"}
+"""The host may have no other interface, and no name that resolves."""
 ACCEPT_LENGTH = "3"
 """Simulated. A whole number: of a fraction each rank would draw its own share, and the ranks part ways."""
 
@@ -39,7 +41,7 @@ def server_environment() -> dict[str, str]:
     own = {name: value for name, value in os.environ.items() if name.startswith(PASSED_ON)}
     offline = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
     simulated = {"SGLANG_SIMULATE_ACC_LEN": ACCEPT_LENGTH}
-    return {**own, "PATH": os.environ["PATH"], **offline, **NO_MULTICAST, **simulated}
+    return {**own, "PATH": os.environ["PATH"], **offline, **NO_MULTICAST, **ONE_HOST, **simulated}
 
 
 def make_models(python: Path, folder: Path) -> Path:
@@ -54,12 +56,15 @@ def find_package(python: Path) -> Path:
     return Path(done.stdout.strip()).resolve()
 
 
+KEPT = (".log", ".jsonl", ".json", ".txt", ".yaml")
+
+
 def keep_logs(box: Box, out: Path) -> None:
     """The logs of every server and the deploys' own files, in one archive beside the result."""
     with tarfile.open(out / f"tp{box.tp}-logs.tar.gz", "w:gz") as archive:
         for path in sorted(box.work.rglob("*")):
             small = path.is_file() and path.stat().st_size < 8 * 1024 * 1024
-            if small and (path.suffix in (".log", ".jsonl", ".json", ".txt", ".yaml")):
+            if small and path.suffix in KEPT and path.name != "vault.json":
                 archive.add(path, arcname=str(path.relative_to(box.work)))
 
 
