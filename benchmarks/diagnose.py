@@ -13,6 +13,8 @@ import os
 import re
 import select
 import shutil
+import signal
+import sys
 import tempfile
 import threading
 import time
@@ -102,12 +104,13 @@ class Bench:
             self._await(ctx, failure, port)
         except OpFailed as failed:
             error = failed
-        told_at = time.time()
-        eye.over.set()
-        left = procs.carriers(procs.scan_processes(), ctx.deploy_id)
-        stopped = stop.kill(ctx, {"cookie": ctx.deploy_id, "port": port})["stopped"]
-        while SQUATTERS:
-            SQUATTERS.pop().close()
+        finally:
+            told_at = time.time()
+            eye.over.set()
+            left = procs.carriers(procs.scan_processes(), ctx.deploy_id)
+            while SQUATTERS:
+                SQUATTERS.pop().close()
+            stopped = stop.kill(ctx, {"cookie": ctx.deploy_id, "port": port})["stopped"]
         row = judge(failure, error, journal, eye, told_at)
         row |= {"seconds": round(told_at - began, 1), "left_to_stop": len(left), "stopped": len(stopped)}
         row["leftovers"] = leftovers(ctx.deploy_id, port)
@@ -262,6 +265,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=RESULT)
     parser.add_argument("--logs", type=Path, help="a folder to keep the servers' logs in")
     asked = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("told to end"))
     environment, models = prepare(RELEASE)
     bench = Bench(environment=environment, models=models, nccl_port=free_port())
     chosen = [f for f in failures(bench.nccl_port) if not asked.only or f.id in asked.only]

@@ -26,10 +26,21 @@ class Place:
         return {"state": self.state, "port": self.port, "python": self.python}
 
     def question(
-        self, *, files: tuple[str, ...] = (), paths: tuple[str, ...] = (), models: tuple[str, ...] = ()
+        self,
+        *,
+        files: tuple[str, ...] = (),
+        paths: tuple[str, ...] = (),
+        models: tuple[str, ...] = (),
+        ports: tuple[int, ...] = (),
     ) -> Question:
         return Question(
-            state=self.state, port=self.port, python=self.python, files=files, paths=paths, models=models
+            state=self.state,
+            port=self.port,
+            python=self.python,
+            files=files,
+            paths=paths,
+            models=models,
+            ports=ports,
         )
 
 

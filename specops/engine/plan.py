@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from specops import __version__
+from specops.engine.room import Check
 from specops.steps.step import Irreversible, Step
 
 FORMAT = 1
@@ -55,6 +56,8 @@ class Plan:
     """Against the environment that the new server starts from; None where a variable is taken away."""
     restores: tuple[str, ...] = ()
     """What a rollback would bring back, a line each."""
+    checks: tuple[Check, ...] = ()
+    """Of preflight, with what each saw."""
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -92,6 +95,7 @@ class Plan:
             "launch": list(self.launch),
             "env_changes": dict(self.env_changes),
             "restores": list(self.restores),
+            "checks": [check.as_json() for check in self.checks],
             "notes": list(self.notes),
         }
 

@@ -13,6 +13,7 @@ from specops.engine.changes import Changes, Reader, added_file, patch_changes
 from specops.engine.patches import WHOLE_PROOF, choose_patches, find_unproven, gate_candidates
 from specops.engine.place import Place
 from specops.engine.plan import Outage, Plan, new_id
+from specops.engine.room import Check, check_room, derived_ports
 from specops.facts.host import HostFacts, Question, read_host_facts
 from specops.facts.install import Install
 from specops.facts.server import Server
@@ -62,6 +63,7 @@ def make_plan(place: Place, wish: Wish, connector: Connector) -> Plan | Nothing:
     gate = _gate(wish, install, current)
     preflight.require_server(facts, place.host)
     preflight.require_models(facts, place.host)
+    checks = check_room(facts, wish.playbook, place.host)
     patches = _patches(wish, gate)
     unproven = find_unproven(patches, place, connector)
     preflight.require_proven(unproven, wish.accept_unproven, place.host)
@@ -72,7 +74,14 @@ def make_plan(place: Place, wish: Wish, connector: Connector) -> Plan | Nothing:
     reader = Reader(connector=connector, place=place)
     changes = patch_changes(patches, install, current, reader, place.host)
     deploy = _Deploy(
-        place=place, wish=wish, facts=facts, install=install, gate=gate, patches=patches, unproven=unproven
+        place=place,
+        wish=wish,
+        facts=facts,
+        install=install,
+        gate=gate,
+        patches=patches,
+        unproven=unproven,
+        checks=checks,
     )
     return deploy.plan(changes)
 
@@ -85,6 +94,7 @@ def ask(place: Place, wish: Wish) -> Question:
         files=tuple(sorted(files)),
         paths=(gate_path(place, playbook),),
         models=tuple(path for path in models if path.startswith(("/", "~"))),
+        ports=derived_ports(playbook.server.args),
     )
 
 
@@ -139,6 +149,7 @@ class _Deploy:
     gate: Gate
     patches: tuple[Patch, ...]
     unproven: tuple[Patch, ...] = ()
+    checks: tuple[Check, ...] = ()
 
     def plan(self, changes: Changes) -> Plan | Nothing:
         changes = self._with_gate_file(changes)
@@ -171,6 +182,7 @@ class _Deploy:
             launch=start.argv,
             env_changes=self._env_changes(spec),
             restores=self._restores(changes),
+            checks=self.checks,
             notes=(
                 f"gate: {self.gate.kind}: {self.gate.why}",
                 *map(_unproven_note, self.unproven),

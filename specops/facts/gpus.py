@@ -14,6 +14,8 @@ class Gpu:
     """Bytes."""
     mem_free: int
     """Bytes, before anything that a deploy would stop has let go."""
+    mem_held: int = 0
+    """Bytes that the server of this instance holds, and gives back when it is stopped."""
 
 
 def parse_gpus(raw: Any) -> tuple[Gpu, ...]:
@@ -25,6 +27,7 @@ def parse_gpus(raw: Any) -> tuple[Gpu, ...]:
             name=str(gpu["name"]),
             mem_total=int(gpu["mem_total"]),
             mem_free=int(gpu["mem_free"]),
+            mem_held=int(gpu.get("mem_held") or 0),
         )
         for gpu in raw
     )

@@ -13,6 +13,7 @@ from specops.facts.gpus import Gpu, parse_gpus
 from specops.facts.install import Install, parse_install
 from specops.facts.models import Model, parse_models
 from specops.facts.platform import Platform, parse_platform
+from specops.facts.room import Room, parse_room
 from specops.facts.server import Port, Server, parse_port, parse_server
 from specops.facts.state import State, parse_state
 
@@ -25,6 +26,7 @@ class HostFacts:
     """Absolute path -> sha256, None where there is no such file."""
     models: Mapping[str, Model]
     gpus: tuple[Gpu, ...]
+    room: Room
     server: Server | None
     port: Port
     state: State
@@ -50,6 +52,8 @@ class Question:
     """Relative to the install's `sglang` folder."""
     paths: tuple[str, ...] = ()
     models: tuple[str, ...] = ()
+    ports: tuple[int, ...] = ()
+    """Beside the instance's own: those that its server will bind too."""
 
     def as_params(self) -> dict[str, Any]:
         return {
@@ -57,6 +61,7 @@ class Question:
             "files": list(self.files),
             "paths": list(self.paths),
             "models": list(self.models),
+            "ports": list(self.ports),
         }
 
 
@@ -75,6 +80,7 @@ def parse_host_facts(raw: dict[str, Any]) -> HostFacts:
         paths=dict(raw.get("paths") or {}),
         models=parse_models(raw.get("models")),
         gpus=parse_gpus(raw.get("gpus")),
+        room=parse_room(raw.get("room")),
         server=parse_server(raw.get("server")),
         port=parse_port(raw["port"]),
         state=parse_state(raw["state"]),

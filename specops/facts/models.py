@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 
@@ -13,6 +14,12 @@ class Model:
     complete: bool
     detail: str
     """What is missing, in words; empty when complete."""
+    bytes: int = 0
+    """Of weights."""
+    files: int = 0
+    tokenizer: bool = True
+    config: Mapping[str, Any] = field(default_factory=dict)
+    """architectures, hidden_size, vocab_size, draft_vocab_size, target_hidden_size, num_hidden_layers."""
 
 
 def parse_models(raw: dict[str, Any] | None) -> dict[str, Model]:
@@ -22,6 +29,10 @@ def parse_models(raw: dict[str, Any] | None) -> dict[str, Model]:
             exists=bool(model.get("exists")),
             complete=bool(model.get("complete")),
             detail=_words(model.get("detail")),
+            bytes=int(model.get("bytes") or 0),
+            files=int(model.get("files") or 0),
+            tokenizer=bool(model.get("tokenizer", True)),
+            config=dict(model.get("config") or {}),
         )
         for path, model in (raw or {}).items()
     }

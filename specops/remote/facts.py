@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from . import capture, gpus, members, models, procs, redact, state, store, supervisor
+from . import capture, gpus, members, models, procs, redact, room, state, store, supervisor
 from .api import api_of
 from .context import OpFailed
 
@@ -24,7 +24,7 @@ GATE_OFF = re.compile(rb"speculative_adaptive disabled: [^\r\n]{0,400}")
 
 
 def read_facts(params: dict[str, Json]) -> dict[str, Json]:
-    """ARCHITECTURE, Facts. `params`: {instance, files: [relpath], paths: [path], models: [path]}."""
+    """ARCHITECTURE, Facts. `params`: {instance, files, paths, models, ports}, as the controller asks."""
     from .history import state_facts
 
     instance = params.get("instance") or params
@@ -38,12 +38,21 @@ def read_facts(params: dict[str, Json]) -> dict[str, Json]:
             str(path): store.digest_file(os.path.expanduser(str(path))) for path in params.get("paths") or ()
         },
         "models": {str(path): models.read_model(str(path)) for path in params.get("models") or ()},
-        "gpus": gpus.read_gpus(),
+        "gpus": gpus.with_held(gpus.read_gpus(), set((server or {}).get("members") or ())),
+        "room": room.read_room(
+            [*_folders(instance), *map(str, params.get("models") or ())],
+            [int(asked) for asked in params.get("ports") or ()],
+            str(instance["python"]),
+        ),
         "server": server,
         "port": read_port(scan, port, server),
         "orphans": find_orphans(scan, server),
         "state": state_facts(params),
     }
+
+
+def _folders(instance: dict[str, Json]) -> list[str]:
+    return [str(instance.get("state") or state.DEFAULT_STATE)]
 
 
 def read_platform(scan: dict[int, procs.Process], server: Json) -> dict[str, Json]:

@@ -54,6 +54,17 @@ def read_gpus() -> Json:
     ]
 
 
+def with_held(found: Json, pids: set[int]) -> Json:
+    """The GPUs, each with `mem_held`: what these processes hold on it and will give back when they end."""
+    if not isinstance(found, list):
+        return found
+    held: dict[str, int] = {}
+    for row in (query("--query-compute-apps=gpu_uuid,pid,used_memory") or ()) if pids else ():
+        if len(row) == 3 and row[1].isdigit() and int(row[1]) in pids:
+            held[row[0]] = held.get(row[0], 0) + _bytes(row[2])
+    return [{**gpu, "mem_held": held.get(gpu["uuid"], 0)} for gpu in found]
+
+
 def read_driver() -> str | None:
     rows = query("--query-gpu=driver_version")
     return rows[0][0] if rows and rows[0] else None

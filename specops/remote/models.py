@@ -14,16 +14,60 @@ TOKENIZERS = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json", "voc
 
 
 def read_model(path: str) -> dict[str, Json]:
-    """{exists, complete, detail, bytes}. A hub id (`org/name`) is looked for in the hub's cache."""
-    folder = _find(path)
+    """{exists, complete, detail, bytes, files, tokenizer, config}. A hub id (`org/name`) is looked for in
+    the hub's cache."""
+    folder = find_folder(path)
     if folder is None:
         return {"exists": False, "complete": False, "detail": f"no such folder: {path}", "bytes": 0}
     missing = list(_missing(folder))
-    size = sum(_size(file) for pattern in WEIGHTS for file in folder.glob(pattern))
-    return {"exists": True, "complete": not missing, "detail": "; ".join(missing[:5]), "bytes": size}
+    weights = find_weights(folder)
+    return {
+        "exists": True,
+        "complete": not missing,
+        "detail": "; ".join(missing[:5]) + (f" and {len(missing) - 5} more" if len(missing) > 5 else ""),
+        "bytes": sum(map(_size, weights)),
+        "files": len(weights),
+        "tokenizer": has_tokenizer(folder),
+        "config": _read_config(folder),
+    }
 
 
-def _find(path: str) -> Path | None:
+def find_weights(folder: Path) -> list[Path]:
+    """The weight files that a load reads: those of the index where there is one, else of one kind."""
+    for index in INDEXES:
+        shards = _shards(folder / index)
+        if shards:
+            return [folder / shard for shard in shards]
+    for pattern in WEIGHTS:
+        found = sorted(folder.glob(pattern))
+        if found:
+            return found
+    return []
+
+
+def _shards(index: Path) -> list[str]:
+    try:
+        return sorted({str(name) for name in json.loads(index.read_bytes())["weight_map"].values()})
+    except (OSError, ValueError, KeyError, AttributeError, TypeError):
+        return []
+
+
+def _read_config(folder: Path) -> dict[str, Json]:
+    """What a draft and its target must agree on; a multimodal model keeps it under `text_config`."""
+    try:
+        whole = json.loads((folder / "config.json").read_bytes())
+    except (OSError, ValueError):
+        return {}
+    if not isinstance(whole, dict):
+        return {}
+    inner = whole.get("text_config")
+    text = inner if isinstance(inner, dict) else {}
+    names = ("hidden_size", "vocab_size", "draft_vocab_size", "target_hidden_size", "num_hidden_layers")
+    config = {name: whole.get(name, text.get(name)) for name in names}
+    return {**config, "architectures": whole.get("architectures") or []}
+
+
+def find_folder(path: str) -> Path | None:
     folder = Path(os.path.expanduser(path))
     if folder.is_dir():
         return folder
@@ -47,14 +91,12 @@ def _missing(folder: Path) -> list[str]:
 
 def _missing_weights(folder: Path) -> list[str]:
     for index in INDEXES:
-        if not (folder / index).exists():
-            continue
-        try:
-            shards = sorted(set(json.loads((folder / index).read_bytes())["weight_map"].values()))
-        except (OSError, ValueError, KeyError, AttributeError):
-            return [f"{index} is damaged"]
-        return [f"{shard} is {_state(folder / shard)}" for shard in shards if _size(folder / shard) == 0]
-    files = [file for pattern in WEIGHTS for file in folder.glob(pattern)]
+        if (folder / index).exists():
+            shards = _shards(folder / index)
+            if not shards:
+                return [f"{index} is damaged"]
+            return [f"{shard} is {_state(folder / shard)}" for shard in shards if _size(folder / shard) == 0]
+    files = find_weights(folder)
     if not files:
         return ["no weights (*.safetensors, *.bin)"]
     return [f"{file.name} is empty" for file in files if _size(file) == 0]

@@ -33,6 +33,9 @@ def show_plan(console: Console, plan: Mapping[str, Json]) -> None:
         heading(console, "A rollback would bring back")
         for line in plan["restores"]:
             console.print(Text(f"  {line}"), soft_wrap=True)
+    if plan.get("checks"):
+        heading(console, "Preflight")
+        pairs(console, [(str(c["name"]), _saw(c)) for c in plan["checks"]])
     if plan.get("notes"):
         heading(console, "Notes")
         for line in plan["notes"]:
@@ -102,6 +105,10 @@ def _outage(console: Console, outage: Mapping[str, Json]) -> None:
             )
         )
     pairs(console, rows)
+
+
+def _saw(check: Mapping[str, Json]) -> str:
+    return f"{check['saw']}" if check.get("verdict") == "ok" else f"WARNING: {check['saw']}"
 
 
 def _load(seconds: float | None) -> str:

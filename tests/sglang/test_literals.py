@@ -24,6 +24,7 @@ LITERALS = [
     "is used by a process already",
     "could finish the model loading, but there are other ranks",
     "died during initialization",
+    "shard file(s) missing",
     "watchdog timeout ",
     "Max running requests is reset to 48 for speculative decoding",
     "The server is fired up and ready to roll!",

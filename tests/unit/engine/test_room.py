@@ -1,0 +1,126 @@
+"""Preflight with numbers: what costs a load is refused before, what may be right is only said."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specops.config.playbook import Playbook, load_playbook
+from specops.engine.room import GIB, check_room, derived_ports
+from specops.errors import Refused
+from specops.facts.host import HostFacts
+from specops.remote import models, room
+from tests.unit.remote.servers import free_port, serving
+
+from .test_preflight import SERVER, facts
+
+TARGET = {"architectures": ["LlamaForCausalLM"], "hidden_size": 4096, "vocab_size": 128256}
+DRAFT = {"architectures": ["LlamaForCausalLMEagle3"], "hidden_size": 2048, "draft_vocab_size": 32000}
+GPU = {"index": 0, "name": "H200", "uuid": "GPU-1", "mem_total": 140 * GIB, "mem_free": 30 * GIB}
+
+
+@pytest.fixture
+def playbook() -> Playbook:
+    return load_playbook("eagle3-gated", (), {})
+
+
+def seen(book: Playbook, *, draft: dict[str, Any] | None = None, **changes: Any) -> HostFacts:
+    assert book.draft is not None
+    whole = {"exists": True, "complete": True, "detail": "", "files": 4, "tokenizer": True}
+    found = {
+        book.model.path: {**whole, "bytes": 16 * GIB, "config": TARGET},
+        book.draft.path: {**whole, "bytes": GIB, "config": draft or DRAFT},
+    }
+    space = {
+        "disks": {"/s": {"free": 90 * GIB, "total": 99 * GIB}},
+        "shm": {"free": 8 * GIB, "total": 8 * GIB},
+    }
+    return facts(**{"models": found, "room": {**space, **changes.pop("room", {})}, **changes})
+
+
+def said(found: HostFacts, book: Playbook) -> dict[str, tuple[str, str]]:
+    return {check.name: (check.verdict, check.saw) for check in check_room(found, book, "box")}
+
+
+def test_every_check_says_what_it_saw(playbook: Playbook) -> None:
+    book = replace(playbook, server=replace(playbook.server, tp=1, mem_fraction_static=0.8))
+    held = {**GPU, "mem_held": 108 * GIB}
+    checks = said(seen(book, gpus=[held], server={**SERVER, "members": [7]}), book)
+    assert checks["model"] == ("ok", "4 weight files, 16.0 GiB, all there")
+    # 17 GiB of weights against 0.8 of what is free once the old server gave its part back
+    assert checks["weights on gpu"][0] == "ok"
+    assert "93.4 GiB for the KV cache" in checks["weights on gpu"][1]
+    assert checks["gpu memory"] == ("ok", "gpu 0: 138.0 GiB of 140.0 GiB free once 108.0 GiB are given back")
+    assert checks["draft vocabulary"] == ("ok", "32000 words of the target's 128256")
+    assert checks["draft against target"][0] == "ok"
+    assert checks["compilers"][0] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (
+            {"gpus": [{**GPU, "mem_total": 24 * GIB, "mem_free": 14 * GIB}]},
+            "nothing is left for the KV cache",
+        ),
+        ({"room": {"disks": {"/s": {"free": GIB, "total": GIB}}}}, "1.0 GiB free for /s; 2.0 GiB are needed"),
+        ({"room": {"ports": {"29500": {"pids": [9], "line": "pid 9 of bob: nginx"}}}}, "pid 9 of bob: nginx"),
+    ],
+)
+def test_what_would_cost_a_load_is_refused(playbook: Playbook, changes: dict[str, Any], words: str) -> None:
+    book = replace(playbook, server=replace(playbook.server, tp=1))
+    with pytest.raises(Refused, match=words):
+        check_room(seen(book, **changes), book, "box")
+
+
+def test_ranks_without_gpus_are_refused_and_no_gpus_at_all_are_not(playbook: Playbook) -> None:
+    book = replace(playbook, server=replace(playbook.server, tp=8))
+    with pytest.raises(Refused, match="1 there, 8 needed"):
+        check_room(seen(book, gpus=[GPU]), book, "box")
+    assert "gpus" not in said(seen(book), book)
+    assert (
+        said(seen(book, room={"shm": {"free": 64 << 20, "total": 64 << 20}}), book)["shared memory"][0]
+        == "warn"
+    )
+
+
+def test_a_draft_of_another_size_or_in_other_hands_is_only_said(playbook: Playbook) -> None:
+    book = replace(playbook, server=replace(playbook.server, tp=1))
+    odd = {**DRAFT, "target_hidden_size": 5120}
+    checks = said(seen(book, draft=odd, gpus=[{**GPU, "mem_free": 100 * GIB}]), book)
+    assert checks["draft against target"][0] == "warn"
+    assert "made for 5120" in checks["draft against target"][1]
+    assert checks["gpu memory"][0] == "warn"
+    assert "40.0 GiB are in other hands" in checks["gpu memory"][1]
+
+
+def test_the_ports_of_a_launch_are_looked_at_on_the_host(tmp_path: Path) -> None:
+    with serving(tmp_path) as stand:
+        free = free_port()
+        args = {"nccl-port": stand.port, "dist-init-addr": f"127.0.0.1:{free}", "tokenizer-path": "x"}
+        ports = derived_ports(args)
+        assert ports == (stand.port, free)
+        found = room.read_room([str(tmp_path / "not" / "yet")], ports, "/usr/bin/python3")
+        assert found["ports"][str(stand.port)]["pids"] == [stand.pid]
+        assert found["ports"][str(free)] is None
+        assert found["disks"][str(tmp_path / "not" / "yet")]["free"] > 0
+
+
+def test_a_model_is_the_shards_of_its_index(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"text_config": {"hidden_size": 8}, "architectures": ["X"]}')
+    (tmp_path / "tokenizer.json").write_text("{}")
+    (tmp_path / "a.safetensors").write_bytes(b"12345")
+    (tmp_path / "b.safetensors").write_bytes(b"123")
+    (tmp_path / "consolidated.safetensors").write_bytes(b"not of the index")
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text('{"weight_map": {"x": "a.safetensors", "y": "b.safetensors"}}')
+    found = models.read_model(str(tmp_path))
+    assert (found["complete"], found["bytes"], found["files"], found["tokenizer"]) == (True, 8, 2, True)
+    assert found["config"]["hidden_size"] == 8
+    (tmp_path / "b.safetensors").write_bytes(b"")
+    assert models.read_model(str(tmp_path))["detail"] == "b.safetensors is empty"
+    index.write_text("{")
+    assert "is damaged" in models.read_model(str(tmp_path))["detail"]
