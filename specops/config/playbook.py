@@ -127,6 +127,11 @@ class Environment:
 class Ready:
     progress_s: float = setting("longest time without a new milestone", default=300.0, check=above(0))
     cap_s: float = setting("longest load in all", default=1800.0, check=above(0))
+    warm_s: float = setting(
+        "longest time to read the weights into memory while the old server still serves; 0: not at all",
+        default=60.0,
+        check=at_least(0),
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -22,7 +22,7 @@ from specops.steps.files import back_up, check_files, digest, stage, swap
 from specops.steps.gate import Gate, choose_gate, has_native, native_config
 from specops.steps.launch import Launch, build_launch, graphs_on
 from specops.steps.patch_launch import patch_env
-from specops.steps.server import Clocks, LaunchSpec, await_ready, capture, launch, rehearse, stop
+from specops.steps.server import Clocks, LaunchSpec, await_ready, capture, launch, rehearse, stop, warm
 from specops.steps.server import smoke as smoke_step
 from specops.steps.smoke import build_smoke
 from specops.steps.step import Step
@@ -272,12 +272,19 @@ class _Deploy:
             capture(pid, ticks, port),
             *([stage(files)] if files else []),
             rehearse(spec, staged, changes.modules),
+            *self._warm(),
             stop(pid, ticks, port, drain_s=book.stop.drain_s, term_s=book.stop.term_s, clocks=clocks),
             *([swap(files)] if files else []),
             launch(spec),
             await_ready(port, spec.cookie, clocks, start.expect, self.gate.kind),
             smoke_step({**smoke, "python": spec.argv[0], "cookie": spec.cookie}),
         )
+
+    def _warm(self) -> tuple[Step, ...]:
+        """Where nothing serves there is no outage to shorten."""
+        models = [path for path, model in self.facts.models.items() if model.bytes]
+        seconds = self.wish.playbook.ready.warm_s
+        return (warm(models, seconds),) if self.facts.server and models and seconds else ()
 
     def _env_changes(self, spec: LaunchSpec) -> dict[str, str | None]:
         had = self.facts.server.env if self.facts.server else {}

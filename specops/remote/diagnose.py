@@ -88,6 +88,8 @@ _EXCEPTION = re.compile(
 _CHAIN = ("During handling of the above exception", "The above exception was the direct cause")
 TRACEBACK_LINES = 200
 """Kept of one traceback."""
+RECENT_S = 60.0
+"""A line that names a cause is that of a later fatal one within this time: ranks fail one after another."""
 
 
 def strip_head(line: str) -> str:
@@ -147,7 +149,7 @@ class Diagnosis:
     def _refine(finding: Finding, line: str) -> None:
         """The exception line may name the cause better than the header did."""
         better = match_line(line)
-        if better is not None and better.role in ("root", "secondary"):
+        if better is not None and better.role in ("root", "secondary", "died"):
             finding.signature = better
 
     @property
@@ -160,18 +162,26 @@ class Diagnosis:
     def fatal(self) -> Finding | None:
         return next((finding for finding in self.findings if finding.fatal), None)
 
+    @property
+    def unfinished(self) -> bool:
+        """Whether a traceback is being written whose exception is still to come."""
+        return self._open is not None and not self._open.last_line
+
     def root(self) -> Finding | None:
-        """The earliest finding that is a cause by itself; the last plain traceback where there is none;
-        what only followed from a cause when nothing else was seen."""
+        """The earliest finding that is a cause by itself; the last whole traceback where there is none;
+        what only followed from a cause when nothing else was seen. What was said long before a fatal line,
+        and did no harm, is not its cause."""
+        fatal = self.fatal
+        since = fatal.at - RECENT_S if fatal is not None and not fatal.secondary else float("-inf")
         for finding in self.findings:
             named = finding.signature is not None and not finding.secondary
             plain = _TRACEBACK in finding.line and not finding.fatal
-            if named and not plain:
+            if named and not plain and finding.at >= since:
                 return finding
         tracebacks = [f for f in self.findings if f.last_line and not f.secondary]
         if tracebacks:
             return tracebacks[-1]
-        return self.findings[0] if self.findings else None
+        return next((finding for finding in self.findings if finding.signature is not None), None)
 
 
 def describe(finding: Finding) -> dict[str, Any]:

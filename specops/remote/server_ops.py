@@ -9,10 +9,12 @@ from .ready import await_server
 from .rehearse import rehearse
 from .restore import restore
 from .stop import kill, stop
+from .warm import warm
 
 OPS: dict[str, Op] = {
     "server.capture": capture,
     "server.rehearse": rehearse,
+    "server.warm": warm,
     "server.stop": stop,
     "server.restore": restore,
     "server.launch": launch,

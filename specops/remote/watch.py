@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from . import procs
-from .diagnose import Diagnosis, describe
+from .diagnose import Diagnosis, describe, strip_head
 from .logscan import LogReader, Progress
 
 SETTLE_S = 0.6
 """How long a fatal line waits for the rest of its traceback before the verdict is given."""
+LAST_WORDS_S = 1.4
+"""The same for a death in the middle of a traceback: others tell late, and at length, that it died."""
 TITLE = "sglang::"
 """SGLang's workers rename themselves to this and their part (scheduler_TP0, detokenizer, …)."""
 
@@ -128,13 +130,18 @@ class ServerWatch:
         at, what, rank = death
         fatal = self._diagnosis.fatal
         seen = min(at, fatal.at) if fatal else at
-        if not self._diagnosis.settled and time.time() - at < SETTLE_S:
+        waited = time.time() - at
+        if (
+            waited < (LAST_WORDS_S if self._diagnosis.unfinished else SETTLE_S)
+            and not self._diagnosis.settled
+        ):
             return None  # its last words may still be on their way to the log
         root = self._diagnosis.root()
         if root is not None and not root.secondary:
             return self._named(seen)
+        said = f"; SGLang says: {root.last_line or strip_head(root.line)}"[:400] if root is not None else ""
         action = "it went without a word, as when the kernel kills for lack of memory: look at dmesg"
-        return Verdict(id="PROCESS_DIED", message=what, rank=rank, at=seen, action=action)
+        return Verdict(id="PROCESS_DIED", message=what + said, rank=rank, at=seen, action=action)
 
     def _named(self, at: float) -> Verdict:
         root = self._diagnosis.root()

@@ -80,6 +80,15 @@ def rehearse(spec: LaunchSpec, staged: Sequence[Mapping[str, Any]], modules: Seq
     )
 
 
+def warm(models: Sequence[str], max_s: float) -> Step:
+    return Step(
+        name="read the weights ahead, while the old server serves",
+        phase="rehearse",
+        do=Command(op="server.warm", args={"models": list(models), "max_s": max_s}),
+        undo=Inert("only reads"),
+    )
+
+
 def stop(
     pid: int | None, start_ticks: int | None, port: int, *, drain_s: float, term_s: float, clocks: Clocks
 ) -> Step:

@@ -32,7 +32,9 @@ LINES = {
     "'set_eagle3_layers_to_capture'",
     "MODEL_MISSING": "OSError: /models/none is not a local folder and is not a valid model identifier "
     "listed on 'https://huggingface.co/models'",
-    "SHARD_BROKEN": "safetensors_rust.SafetensorError: Error while deserializing header: incomplete metadata",
+    "SHARD_BROKEN": "RuntimeError: model.safetensors.index.json references 1 shard file(s) missing from /m "
+    "(incomplete download?): ['model-00002-of-00002.safetensors']",
+    "SHARD_BROKEN ": "safetensors_rust.SafetensorError: Error while deserializing header: incomplete",
     "PORT_USED": "[Errno 98] error while attempting to bind on address ('127.0.0.1', 30000): "
     "address already in use",
     "LOAD_UNEVEN": "ValueError: TP rank 3 could finish the model loading, but there are other ranks that "
@@ -56,7 +58,7 @@ LINES = {
 
 def test_every_root_has_a_line_and_the_table_is_sound() -> None:
     roots = {entry.id for entry in load_signatures() if entry.role == "root"}
-    assert roots == set(LINES)
+    assert roots == {name.strip() for name in LINES}
     assert all(entry.cause and entry.action for entry in load_signatures() if entry.role == "root")
     assert len({entry.id for entry in load_signatures()}) == len(load_signatures())
 
@@ -64,7 +66,7 @@ def test_every_root_has_a_line_and_the_table_is_sound() -> None:
 @pytest.mark.parametrize("name", sorted(LINES))
 def test_a_line_matches_exactly_one_root(name: str) -> None:
     matching = [s.id for s in load_signatures() if s.role == "root" and s.pattern.search(LINES[name])]
-    assert matching == [name]
+    assert matching == [name.strip()]
 
 
 def feed(text: str, *, gate: bool = False) -> Diagnosis:
@@ -124,6 +126,40 @@ def test_a_harmless_traceback_of_a_request_is_not_fatal_and_loses_to_the_real_on
     root = feed(text + real).root()
     assert root is not None
     assert describe(root)["id"] == "ZERODIV"
+
+
+def test_what_others_say_of_a_dead_rank_is_no_cause_of_its_own() -> None:
+    lines = (
+        "Traceback (most recent call last):\n"
+        '  File "engine.py", line 1, in _wait_for_scheduler_ready\n'
+        "    data = scheduler_pipe_readers[i].recv()\n"
+        "EOFError\n",
+        "\nDuring handling of the above exception, another exception occurred:\n\n"
+        "Traceback (most recent call last):\n"
+        '  File "engine.py", line 2, in _wait_for_scheduler_ready\n'
+        "RuntimeError: Rank 0 scheduler died during initialization (exit code: -9). If exit code is -9\n",
+    )
+    whole = "".join(lines).splitlines()
+    for end in range(1, len(whole)):
+        root = feed("\n".join(whole[:end])).root()
+        assert root is None or root.secondary
+    root = feed("".join(lines)).root()
+    assert root is not None
+    assert (root.signature and root.signature.id) == "RANK_DIED_INIT"
+
+
+def test_a_warning_long_before_the_crash_is_not_its_cause() -> None:
+    diagnosis = Diagnosis()
+    warned = "[t] OpenAI Responses API (/v1/responses) disabled: init failed (ModuleNotFoundError: No module)"
+    crash = "[t TP0] Scheduler hit an exception: Traceback (most recent call last):\n  x\n" + LINES["UNPACK"]
+    diagnosis.feed(warned, 0.0)
+    diagnosis.feed(LINES["PORT_USED"], 1.0)
+    for line in crash.splitlines():
+        diagnosis.feed(line, 100.0)
+    root = diagnosis.root()
+    assert root is not None
+    assert describe(root)["id"] == "UNPACK"
+    assert feed(warned).root() is None
 
 
 def test_a_chained_traceback_ends_with_its_last_exception() -> None:

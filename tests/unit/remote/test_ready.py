@@ -14,7 +14,7 @@ from specops.remote.context import Context, OpFailed
 
 from .servers import await_true, deploying, free_port, launch_spec, serving
 
-CLOCKS = {"progress_s": 20, "cap_s": 40}
+CLOCKS = {"progress_s": 60, "cap_s": 120}
 CRASH = [
     "[2026-11-30 05:00:00 TP1] Load weight begin. avail mem=10.00 GB",
     "[2026-11-30 05:00:01 TP1] Scheduler hit an exception: Traceback (most recent call last):",
