@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from .bench import Bench
+from .observe import Sample
+from .s6 import read_load
 from .verdict import Verdict, failed, inconclusive, passed
 
 Json = Any
@@ -40,13 +42,22 @@ async def check(bench: Bench) -> Verdict:
         wrong = gate_problem(bench, sample.state)
         if wrong is not None:
             return Verdict(wrong.verdict, wrong.summary, evidence)
-    foreign = (sample.running or 0) + (sample.queue or 0)
+    foreign = await count_foreign(bench, sample)
     if foreign and not spec.shared:
         return inconclusive(
             f"foreign traffic: {foreign} requests that are not ours run or wait here (--shared goes on)",
             **evidence,
         )
     return passed(f"admits {capacity}, gate {spec.gate}, T={spec.threshold}", **evidence)
+
+
+async def count_foreign(bench: Bench, sample: Sample) -> int:
+    """Requests that run or wait while none of ours does. Gauges are refreshed at decode log lines and keep
+    the last batch of a load that is long over, so the live page is asked first."""
+    load = await read_load(bench)
+    if load is not None:
+        return int(max(load["running"], load["waiting"]))
+    return (sample.running or 0) + (sample.queue or 0)
 
 
 def read_capacity(bench: Bench) -> int | None:

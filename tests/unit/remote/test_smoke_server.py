@@ -25,8 +25,14 @@ INFO: Json = {
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-def smoke_at(generate: Handler, info: Json = INFO, running: int = 0, **changes: Any) -> Json:
-    """The result of a run; its events must tell of the same checks."""
+def smoke_at(
+    generate: Handler, info: Json = INFO, running: int = 0, load: int | None = None, **changes: Any
+) -> Json:
+    """The result of a run; its events must tell of the same checks. `load` is what /get_load says, None
+    where there is no such page; `running` is the gauge."""
+
+    async def tell_load(request: web.Request) -> web.Response:
+        return web.json_response([] if load is None else [{"num_reqs": load, "num_waiting_reqs": 0}])
 
     async def tell_info(request: web.Request) -> web.Response:
         return web.json_response(info)
@@ -37,7 +43,7 @@ def smoke_at(generate: Handler, info: Json = INFO, running: int = 0, **changes: 
     async def run() -> Json:
         app = web.Application()
         app.add_routes([web.post("/generate", generate), web.get("/server_info", tell_info)])
-        app.add_routes([web.get("/metrics", metrics)])
+        app.add_routes([web.get("/metrics", metrics), web.get("/get_load", tell_load)])
         runner = web.AppRunner(app, shutdown_timeout=0.1)
         await runner.setup()
         site = web.TCPSite(runner, "127.0.0.1", 0)
@@ -99,6 +105,11 @@ def test_other_peoples_requests_stop_the_run_unless_shared() -> None:
     assert "2 requests that are not ours" in result["checks"][-1]["summary"]
     assert [check["id"] for check in result["checks"]] == ["S0"]
     assert smoke_at(refuse, running=2, shared=True)["checks"][0]["verdict"] == "pass"
+
+
+def test_the_gauge_of_a_load_that_is_over_is_nobodys_request() -> None:
+    assert smoke_at(refuse, running=64, load=0)["checks"][0]["verdict"] == "pass"
+    assert smoke_at(refuse, running=0, load=3)["checks"][0]["verdict"] == "inconclusive"
 
 
 def test_simulated_acceptance_proves_nothing() -> None:
