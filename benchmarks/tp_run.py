@@ -40,6 +40,8 @@ ALWAYS_OPEN = 1_000_000
 WAVE_S = 60.0
 """More than a wave should take; the time is looked at before each."""
 TAKE_BACK_S = 60.0
+CLOSED_S = 150.0
+"""How long S3 may take on a slow machine until it has the gate closed."""
 
 
 def call_specops(
@@ -168,7 +170,7 @@ class Killer:
         thread.start()
 
     def _kill(self) -> None:
-        until = time.monotonic() + 15
+        until = time.monotonic() + CLOSED_S
         while not self.closed and time.monotonic() < until and not self.ended.is_set():
             self.closed = read_gate(self.box).get("state") == "closed"
         pid = find_rank(self.cookie, self.rank)
