@@ -81,7 +81,7 @@ def main() -> int:
         work=work,
         env={**env, "SGLANG_CPU_OMP_THREADS_BIND": bind_cores(options.tp)},
         server=SERVER,
-        ready={"progress_s": 300, "cap_s": 900},
+        ready={"progress_s": 600, "cap_s": 1800},
         budget_s=900,
         threshold=options.threshold,
         checks=tuple(options.checks.split(",")),
@@ -94,7 +94,7 @@ def main() -> int:
         machine={"cpus": os.cpu_count(), "gpu": "none"},
         budget_s=options.budget_s,
     )
-    whole = run(record, levels=options.levels, tokens=options.tokens, limit_s=1200)
+    whole = run(record, levels=options.levels, tokens=options.tokens, limit_s=2400)
     print("\n".join(table(record.rows, box.tp)), flush=True)
     return 0 if whole else 1
 

@@ -87,6 +87,7 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
             "ranks_agree": bool(gates) and all(row["ranks_agree"] for row in gates),
             "death_to_verdict_s": death.get("death_to_verdict_s"),
             "death_to_served_s": death.get("death_to_served_s"),
+            "death_to_restored_s": death.get("death_to_restored_s"),
             "leftovers": end.get("leftovers"),
         }
     return found

@@ -40,6 +40,7 @@ ALWAYS_OPEN = 1_000_000
 WAVE_S = 60.0
 """More than a wave should take; the time is looked at before each."""
 TAKE_BACK_S = 60.0
+TOKEN_S = 20.0
 CLOSED_S = 150.0
 """How long S3 may take on a slow machine until it has the gate closed."""
 
@@ -180,7 +181,7 @@ class Killer:
 
     def _await_served(self) -> None:
         while not self.ended.is_set():
-            if gets_token(self.box):
+            if gets_token(self.box, timeout_s=TOKEN_S):
                 self.served_at = time.time()
                 return
             self.ended.wait(0.25)
@@ -193,6 +194,9 @@ class Killer:
             after["death_to_verdict_s"] = round(float(first["at"]) - self.killed_at, 2)
         if self.killed_at and self.served_at:
             after["death_to_served_s"] = round(self.served_at - self.killed_at, 2)
+        restored = [float(entry["at"]) for entry in journal(events, "undone")]
+        if self.killed_at and restored:
+            after["death_to_restored_s"] = round(max(restored) - self.killed_at, 2)
         cause = first["cause"] if first else None
         return {"rank": self.rank, "gate_closed": self.closed, "verdict": cause, **after}
 
@@ -210,9 +214,9 @@ def deploy_and_kill(record: Record, limit_s: float) -> None:
     log = record.path.parent / f"tp{box.tp}-killed.jsonl"
     asked = ["deploy", "--yes", "--threshold", str(box.threshold + 1)]
     events = call_specops(box, asked, record.left_s(limit_s), log, killer.on_event)
-    killer.ended.set()
     for thread in killer.threads:
-        thread.join(timeout=5)
+        thread.join(timeout=TOKEN_S)  # the command may end before the answer that it waited for is seen here
+    killer.ended.set()
     add_deploy(record, "killed", events)
     record.add("death", **killer.row(events))
 
