@@ -285,7 +285,6 @@ def main() -> int:
 
 
 def write(rows: list[dict[str, Json]], out: Path) -> None:
-    timed = [row["verdict_s"] for row in rows if row["verdict_s"] is not None]
     whole = {
         "name": "diagnose",
         "date": datetime.now(UTC).date().isoformat(),
@@ -293,19 +292,24 @@ def write(rows: list[dict[str, Json]], out: Path) -> None:
         "machine": {"cpus": os.cpu_count(), "gpu": "none"},
         "versions": {"specops": specops.__version__, "sglang": RELEASE},
         "rows": rows,
-        "summary": {
-            "failures": len({row["failure"] for row in rows}),
-            "classes": len({row["failure_class"] for row in rows}),
-            "root_cause_right": sum(row["root_cause_right"] for row in rows),
-            "runs": len(rows),
-            "verdict_s_max": max(timed, default=None),
-            "within_2_s": sum(seconds <= 2 for seconds in timed),
-            "timed": len(timed),
-            "leftovers": sum(bool(row["leftovers"]) for row in rows),
-        },
+        "summary": summary(rows),
     }
     out.parent.mkdir(exist_ok=True)
     out.write_text(json.dumps(whole, indent=1) + "\n")
+
+
+def summary(rows: list[dict[str, Json]]) -> dict[str, Json]:
+    timed = [row["verdict_s"] for row in rows if row["verdict_s"] is not None]
+    return {
+        "failures": len({row["failure"] for row in rows}),
+        "classes": len({row["failure_class"] for row in rows}),
+        "root_cause_right": sum(row["root_cause_right"] for row in rows),
+        "runs": len(rows),
+        "verdict_s_max": max(timed, default=None),
+        "within_2_s": sum(seconds <= 2 for seconds in timed),
+        "timed": len(timed),
+        "leftovers": sum(bool(row["leftovers"]) for row in rows),
+    }
 
 
 if __name__ == "__main__":

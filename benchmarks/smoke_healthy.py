@@ -82,7 +82,6 @@ def company(processes: int) -> Iterator[None]:
 
 def write(rows: list[dict[str, Any]]) -> None:
     RESULT.parent.mkdir(exist_ok=True)
-    spent = sorted(row["seconds"] for row in rows)
     whole = {
         "name": "smoke_healthy",
         "date": datetime.now(UTC).date().isoformat(),
@@ -93,16 +92,21 @@ def write(rows: list[dict[str, Any]]) -> None:
             "sglang": ", ".join(sorted({row["release"] for row in rows})),
         },
         "rows": rows,
-        "summary": {
-            "runs": len(rows),
-            "passed": sum(row["verdict"] == "pass" for row in rows),
-            "loaded": sum(row["loaded"] for row in rows),
-            "seconds_min": spent[0],
-            "seconds_median": spent[len(spent) // 2],
-            "seconds_max": spent[-1],
-        },
+        "summary": summary(rows),
     }
     RESULT.write_text(json.dumps(whole, indent=1) + "\n")
+
+
+def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    spent = sorted(row["seconds"] for row in rows)
+    return {
+        "runs": len(rows),
+        "passed": sum(row["verdict"] == "pass" for row in rows),
+        "loaded": sum(row["loaded"] for row in rows),
+        "seconds_min": spent[0],
+        "seconds_median": spent[len(spent) // 2],
+        "seconds_max": spent[-1],
+    }
 
 
 if __name__ == "__main__":

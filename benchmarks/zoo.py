@@ -121,8 +121,6 @@ def format_row(row: dict[str, Any]) -> str:
 
 
 def write(rows: list[dict[str, Any]], out: Path) -> None:
-    bred = [row for row in rows if row["mutant"] != HEALTHY]
-    times = sorted(row["smoke_s"] for row in rows)
     out.parent.mkdir(exist_ok=True)
     whole = {
         "name": out.stem,
@@ -134,15 +132,21 @@ def write(rows: list[dict[str, Any]], out: Path) -> None:
             "sglang": ", ".join(sorted({row["release"] for row in rows})),
         },
         "rows": rows,
-        "summary": {
-            "mutants": len(bred),
-            "caught_first_as_expected": sum(is_right(row) for row in bred),
-            "passed": sum(row["verdict"] == "pass" for row in bred),
-            "smoke_s_median": times[len(times) // 2],
-            "smoke_s_max": times[-1],
-        },
+        "summary": summary(rows),
     }
     out.write_text(json.dumps(whole, indent=1) + "\n")
+
+
+def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    bred = [row for row in rows if row["mutant"] != HEALTHY]
+    times = sorted(row["smoke_s"] for row in rows)
+    return {
+        "mutants": len(bred),
+        "caught_first_as_expected": sum(is_right(row) for row in bred),
+        "passed": sum(row["verdict"] == "pass" for row in bred),
+        "smoke_s_median": times[len(times) // 2],
+        "smoke_s_max": times[-1],
+    }
 
 
 if __name__ == "__main__":

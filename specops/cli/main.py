@@ -4,51 +4,62 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated, Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-import typer
+from specops.cli.commands import ABOUT, COMMANDS, GROUPS, modules_of, overview
 
-from specops import __version__
-from specops.cli import change, hosts, lab, lock, patch, prove, report
+if TYPE_CHECKING:
+    import typer
 
 INTERRUPTED = 130
+HELP = ["-h", "--help"]
 
 
-def make_app() -> typer.Typer:
+def make_app(modules: list[str]) -> typer.Typer:
+    """The commands of these modules of ours, in the order of the table."""
+    import typer
+
     app = typer.Typer(
         name="specops",
-        help="Change a running SGLang server over SSH: patch it, restart it, prove both sides of the "
-        "speculation gate, or put everything back.",
+        help=ABOUT,
         no_args_is_help=True,
         add_completion=False,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
-        context_settings={"help_option_names": ["-h", "--help"]},
+        context_settings={"help_option_names": HELP},
     )
-    app.callback()(_version)
-    for module in (hosts, change, prove, report):
-        module.register(app)
-    app.add_typer(lock.app, name="lock")
-    app.add_typer(lock.evidence_app, name="evidence")
-    app.add_typer(patch.app, name="patch")
-    app.add_typer(lab.app, name="lab")
+    app.callback()(_root())
+    for name in modules:
+        module = import_module(f"specops.cli.{name}")
+        if hasattr(module, "register"):
+            module.register(app)
+        for group, variable in GROUPS.items():
+            if COMMANDS[group][0] == name:
+                app.add_typer(getattr(module, variable), name=group)
     return app
 
 
-def _show_version(asked: bool) -> None:
-    if asked:
-        from specops.ui.terminal import write_result
+def _root() -> Any:
+    from typing import Annotated
 
-        write_result(f"specops {__version__}")
-        raise typer.Exit(0)
+    import typer
 
+    def show_version(asked: bool) -> None:
+        if asked:
+            from specops import __version__
+            from specops.ui.plain import write_result
 
-def _version(
-    version: Annotated[
-        bool,
-        typer.Option("--version", callback=_show_version, is_eager=True, help="Say the version and end."),
-    ] = False,
-) -> None: ...
+            write_result(f"specops {__version__}")
+            raise typer.Exit(0)
+
+    option = typer.Option("--version", callback=show_version, is_eager=True, help="Say the version and end.")
+
+    def version(version=False) -> None: ...  # type: ignore[no-untyped-def]
+
+    # Not by the signature's text: what typer is cannot be seen from where it would be read.
+    version.__annotations__["version"] = Annotated[bool, option]
+    return version
 
 
 def main() -> None:
@@ -58,18 +69,21 @@ def main() -> None:
 
 def run(argv: list[str]) -> int:
     """Run one command line and return its exit code; nothing is raised."""
-    from specops.errors import SpecopsError
+    from specops.errors import SpecopsError, UsageError
 
     try:
-        return code_of(make_app()(args=argv, prog_name="specops", standalone_mode=False))
+        if not argv or (len(argv) == 1 and argv[0] in HELP):
+            from specops.ui.plain import write_result
+
+            write_result(overview())
+            return 0 if argv else UsageError.exit_code
+        return _run_command(argv)
     except SpecopsError as error:
         _tell(error, argv)
         return error.exit_code
-    except (KeyboardInterrupt, typer.Abort):
+    except KeyboardInterrupt:
         _note("interrupted; nothing was changed by this command", argv)
         return INTERRUPTED
-    except typer.Exit as ended:
-        return int(ended.exit_code)
     except BrokenPipeError:
         # Whoever read our output has left; the host goes its own way.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -78,6 +92,18 @@ def run(argv: list[str]) -> int:
         if _is_usage(error):
             return _tell_usage(error, argv)
         return _tell_internal(error, argv)
+
+
+def _run_command(argv: list[str]) -> int:
+    import typer
+
+    try:
+        app = make_app(modules_of(argv))
+        return code_of(app(args=argv, prog_name="specops", standalone_mode=False))
+    except typer.Abort:
+        raise KeyboardInterrupt from None
+    except typer.Exit as ended:
+        return int(ended.exit_code)
 
 
 def code_of(value: Any) -> int:
@@ -125,7 +151,7 @@ def _tell_usage(error: Any, argv: list[str]) -> int:
     from specops.errors import UsageError
 
     if type(error).__name__ == "NoArgsIsHelpError":
-        from specops.ui.terminal import write_result
+        from specops.ui.plain import write_result
 
         write_result(error.format_message())
         return UsageError.exit_code

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from specops.config.overrides import Override
     from specops.config.playbook import Playbook
+    from specops.config.target import Target
     from specops.connect.base import Connector
     from specops.engine.place import Place
     from specops.ui.output import Output
@@ -66,27 +67,24 @@ class Reach:
 @contextmanager
 def reach(asked: Where) -> Iterator[Reach]:
     """For commands that need no playbook, unless only it knows the server's port."""
-    from specops.config.inventory import load_inventory
-    from specops.config.playbook import load_playbook
-    from specops.config.target import resolve_target
-
-    target = resolve_target(load_inventory(asked.inventory), asked.host, asked.instance)
+    target = _find(asked)
     instance = target.instance
-    playbook = None if instance.port else load_playbook(instance.playbook, (), instance.vars)
-    with _open(asked, target, playbook) as reached:
+    with _open(asked, target, None if instance.port else instance.playbook, ()) as reached:
         yield reached
 
 
 @contextmanager
 def reach_with_playbook(asked: Where, name: str | None, overrides: Sequence[Override]) -> Iterator[Reach]:
+    target = _find(asked)
+    with _open(asked, target, name or target.instance.playbook, overrides) as reached:
+        yield reached
+
+
+def _find(asked: Where) -> Target:
     from specops.config.inventory import load_inventory
-    from specops.config.playbook import load_playbook
     from specops.config.target import resolve_target
 
-    target = resolve_target(load_inventory(asked.inventory), asked.host, asked.instance)
-    playbook = load_playbook(name or target.instance.playbook, overrides, target.instance.vars)
-    with _open(asked, target, playbook) as reached:
-        yield reached
+    return resolve_target(load_inventory(asked.inventory), asked.host, asked.instance)
 
 
 @contextmanager
@@ -115,25 +113,30 @@ def list_overrides(
 
 
 @contextmanager
-def _open(asked: Where, target: Any, playbook: Playbook | None) -> Iterator[Reach]:
+def _open(
+    asked: Where, target: Target, playbook_name: str | None, overrides: Sequence[Override]
+) -> Iterator[Reach]:
     from specops.connect.opening import open_connector
-    from specops.engine.place import find_place
     from specops.ui.ask import ask_passphrase
-    from specops.ui.output import make_output
 
-    place = find_place(target, playbook)
-    output = make_output(as_json=asked.as_json, host=place.host)
+    # First, so that the connection is made while everything else is read.
     connector = open_connector(
         target.host,
-        python=place.python,
+        python=target.instance.python,
         accept_new_host_key=asked.accept_new_host_key,
         ask_passphrase=ask_passphrase,
     )
-    try:
-        yield Reach(output=output, connector=connector, place=place, playbook=playbook)
-    finally:
-        output.close()
-        connector.close()
+    with closing(connector):
+        from specops.config.playbook import load_playbook
+        from specops.engine.place import find_place
+        from specops.ui.output import make_output
+
+        variables = target.instance.vars
+        playbook = None if playbook_name is None else load_playbook(playbook_name, overrides, variables)
+        place = find_place(target, playbook)
+        output = make_output(as_json=asked.as_json, host=place.host)
+        with closing(output):
+            yield Reach(output=output, connector=connector, place=place, playbook=playbook)
 
 
 def describe_params(params: Mapping[str, Json]) -> dict[str, Json]:

@@ -7,10 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from paramiko import PKey, SSHClient
-from paramiko.client import MissingHostKeyPolicy
-from paramiko.hostkeys import HostKeys, InvalidHostKey
-
+from specops.connect.library import paramiko
 from specops.errors import ConfigError, HostUnreachable
 
 
@@ -20,21 +17,21 @@ class KnownKeys:
 
     key_name: str
     files: tuple[Path, ...]
-    keys: tuple[tuple[Path, PKey], ...]
+    keys: tuple[tuple[Path, paramiko.PKey], ...]
 
-    def file_of(self, key: PKey) -> Path:
+    def file_of(self, key: paramiko.PKey) -> Path:
         return next((path for path, known in self.keys if known == key), self.files[0])
 
 
 def read_known_keys(files: Sequence[Path], key_name: str) -> KnownKeys:
-    found: list[tuple[Path, PKey]] = []
+    found: list[tuple[Path, paramiko.PKey]] = []
     for path in files:
         if not path.is_file():
             continue
-        entries = HostKeys()
+        entries = paramiko.HostKeys()
         try:
             entries.load(str(path))
-        except (InvalidHostKey, OSError, UnicodeDecodeError) as error:
+        except (paramiko.hostkeys.InvalidHostKey, OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"{path}: not a known_hosts file: {error}") from error
         of_host = entries.lookup(key_name)
         if of_host is not None:
@@ -43,8 +40,8 @@ def read_known_keys(files: Sequence[Path], key_name: str) -> KnownKeys:
     return KnownKeys(key_name=key_name, files=tuple(files), keys=tuple(found))
 
 
-def teach_client(client: SSHClient, known: KnownKeys, *, lookup_name: str, accept_new: bool) -> None:
-    """Replace Fabric's rule, which accepts any key, by ours.
+def teach_client(client: paramiko.SSHClient, known: KnownKeys, *, lookup_name: str, accept_new: bool) -> None:
+    """Put our rule in place of the library's.
 
     `lookup_name` is what paramiko will look for; it knows nothing of a HostKeyAlias.
     """
@@ -55,12 +52,12 @@ def teach_client(client: SSHClient, known: KnownKeys, *, lookup_name: str, accep
     client.set_missing_host_key_policy(KnownOrRefused(known, accept_new=accept_new))
 
 
-class KnownOrRefused(MissingHostKeyPolicy):
+class KnownOrRefused(paramiko.MissingHostKeyPolicy):
     def __init__(self, known: KnownKeys, *, accept_new: bool) -> None:
         self._known = known
         self._accept_new = accept_new
 
-    def missing_host_key(self, client: SSHClient, hostname: str, key: PKey) -> None:
+    def missing_host_key(self, client: paramiko.SSHClient, hostname: str, key: paramiko.PKey) -> None:
         name, target = self._known.key_name, self._known.files[0]
         if not self._accept_new:
             raise HostUnreachable(
@@ -72,7 +69,7 @@ class KnownOrRefused(MissingHostKeyPolicy):
         add_known_key(target, name, key)
 
 
-def changed_key(known: KnownKeys, got: PKey, expected: PKey) -> HostUnreachable:
+def changed_key(known: KnownKeys, got: paramiko.PKey, expected: paramiko.PKey) -> HostUnreachable:
     """The error for a host that shows another key than the one we know; no option accepts it."""
     path = known.file_of(expected)
     return HostUnreachable(
@@ -84,11 +81,11 @@ def changed_key(known: KnownKeys, got: PKey, expected: PKey) -> HostUnreachable:
     )
 
 
-def describe_key(key: PKey) -> str:
+def describe_key(key: paramiko.PKey) -> str:
     return f"{key.get_name()} {key.fingerprint}"
 
 
-def add_known_key(path: Path, key_name: str, key: PKey) -> None:
+def add_known_key(path: Path, key_name: str, key: paramiko.PKey) -> None:
     """Append one line: rewriting the file would lose its comments and the lines we cannot read."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600), "r+b") as file:

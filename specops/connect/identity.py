@@ -9,10 +9,8 @@ from pathlib import Path
 from typing import cast
 
 from cryptography.exceptions import UnsupportedAlgorithm
-from paramiko import Agent, AuthenticationException, PasswordRequiredException, PKey, SSHException, Transport
-from paramiko.auth_strategy import AuthFailure, AuthResult, AuthSource, AuthStrategy
-from paramiko.config import SSHConfig
 
+from specops.connect.library import paramiko
 from specops.connect.ssh_settings import SshSettings
 
 AskPassphrase = Callable[[str], str | None]
@@ -25,25 +23,25 @@ MOST_KEYS = 5
 @dataclass(frozen=True, slots=True)
 class Candidate:
     label: str
-    load: Callable[[], PKey | str]
+    load: Callable[[], paramiko.PKey | str]
     """The key, or why it cannot be used."""
 
 
-class OfferKeys(AuthStrategy):
+class OfferKeys(paramiko.auth_strategy.AuthStrategy):
     """Keys only: nothing here ever types a password into a host."""
 
     def __init__(self, settings: SshSettings, ask: AskPassphrase | None) -> None:
-        super().__init__(ssh_config=SSHConfig())
+        super().__init__(ssh_config=paramiko.SSHConfig())
         self._user = settings.user
         self._candidates = list_candidates(settings, ask)
         self.report: list[str] = []
         """A line for each key: what became of it."""
 
-    def get_sources(self) -> Iterator[AuthSource]:
+    def get_sources(self) -> Iterator[paramiko.auth_strategy.AuthSource]:
         """Unused: `authenticate` is replaced whole, to stop at the key that is one too many."""
         return iter(())
 
-    def authenticate(self, transport: Transport) -> AuthResult:
+    def authenticate(self, transport: paramiko.Transport) -> paramiko.auth_strategy.AuthResult:
         offered = 0
         for candidate in self._candidates:
             key = candidate.load()
@@ -55,18 +53,18 @@ class OfferKeys(AuthStrategy):
                 continue
             offered += 1
             if self._offer(transport, candidate.label, key):
-                return AuthResult(self)
+                return paramiko.auth_strategy.AuthResult(self)
             if not transport.is_active():
                 break
-        raise AuthFailure(AuthResult(self))
+        raise paramiko.auth_strategy.AuthFailure(paramiko.auth_strategy.AuthResult(self))
 
-    def _offer(self, transport: Transport, label: str, key: PKey) -> bool:
+    def _offer(self, transport: paramiko.Transport, label: str, key: paramiko.PKey) -> bool:
         try:
             more = transport.auth_publickey(self._user, key)
-        except AuthenticationException:
+        except paramiko.AuthenticationException:
             self.report.append(f"{label}: refused ({key.fingerprint})")
             return False
-        except SSHException as error:
+        except paramiko.SSHException as error:
             self.report.append(f"{label}: {error or 'the host closed the connection'}")
             return False
         if more:
@@ -86,11 +84,11 @@ def list_candidates(settings: SshSettings, ask: AskPassphrase | None) -> list[Ca
     return candidates
 
 
-def _from_agent(key: PKey) -> Candidate:
+def _from_agent(key: paramiko.PKey) -> Candidate:
     return Candidate(f"{getattr(key, 'comment', '') or key.get_name()} (ssh-agent)", lambda: key)
 
 
-def _from_file(path: Path, held: dict[bytes, PKey], ask: AskPassphrase | None) -> Candidate:
+def _from_file(path: Path, held: dict[bytes, paramiko.PKey], ask: AskPassphrase | None) -> Candidate:
     blob = _public_blob(path)
     key = None if blob is None else held.get(blob)
     if key is not None:
@@ -98,28 +96,28 @@ def _from_file(path: Path, held: dict[bytes, PKey], ask: AskPassphrase | None) -
     return Candidate(str(path), lambda: _load(path, ask))
 
 
-def _load(path: Path, ask: AskPassphrase | None) -> PKey | str:
+def _load(path: Path, ask: AskPassphrase | None) -> paramiko.PKey | str:
     try:
-        return PKey.from_path(path)
-    except (PasswordRequiredException, TypeError):
+        return paramiko.PKey.from_path(path)
+    except (paramiko.PasswordRequiredException, TypeError):
         # cryptography says TypeError for an encrypted file that is read without a passphrase.
         passphrase = ask(str(path)) if ask is not None else None
-    except (OSError, ValueError, SSHException, UnsupportedAlgorithm) as error:
+    except (OSError, ValueError, paramiko.SSHException, UnsupportedAlgorithm) as error:
         return f"cannot be read: {error}"
     if passphrase is None:
         return f"is encrypted and not in the ssh-agent: ssh-add {path}"
     try:
         # paramiko hands it on to cryptography, which takes bytes; the annotation says str.
-        return PKey.from_path(path, cast(str, passphrase.encode()))
-    except (OSError, ValueError, SSHException, TypeError):
+        return paramiko.PKey.from_path(path, cast(str, passphrase.encode()))
+    except (OSError, ValueError, paramiko.SSHException, TypeError):
         return "does not open with that passphrase"
 
 
-def _agent_keys() -> dict[bytes, PKey]:
+def _agent_keys() -> dict[bytes, paramiko.PKey]:
     """By public blob. Security keys are left out: paramiko cannot sign with them and breaks the login."""
     try:
-        keys: Sequence[PKey] = Agent().get_keys()
-    except (SSHException, OSError):
+        keys: Sequence[paramiko.PKey] = paramiko.Agent().get_keys()
+    except (paramiko.SSHException, OSError):
         return {}
     return {key.asbytes(): key for key in keys if not key.get_name().startswith("sk-")}
 

@@ -42,7 +42,9 @@ def open_connector(
     accept_new_host_key: bool = False,
     ask_passphrase: AskPassphrase | None = None,
 ) -> Connector:
-    """A connector that connects at its first request and runs the agent with `python` on the host.
+    """A connector that begins to connect at once and runs the agent with `python` on the host.
+
+    What goes wrong with that is raised by its first request.
 
     Address `local` means this machine, without SSH.
     """
@@ -51,23 +53,30 @@ def open_connector(
         from specops.connect.local import LocalConnector
 
         return LocalConnector(name=host.name, python=python, become=become)
-    # Half of the start-up time of a command that needs no SSH would go into this import.
-    from specops.connect.ssh import SshConnector
-    from specops.connect.ssh_settings import resolve_settings
+    from specops.connect.dial import Dialing
+    from specops.connect.ssh_settings import SshSettings, resolve_settings
 
-    settings = resolve_settings(
-        host.address,
-        # The inventory fills in 22; a port that ssh_config gives to this name is the better guess then.
-        port=None if host.port == SSH_PORT else host.port,
-        user=host.user,
-        identity_file=None if host.identity_file is None else Path(host.identity_file),
-        known_hosts=None if host.known_hosts is None else Path(host.known_hosts),
-    )
-    return SshConnector(
+    def settle() -> SshSettings:
+        return resolve_settings(
+            host.address,
+            # The inventory fills in 22; a port that ssh_config gives to this name is the better guess then.
+            port=None if host.port == SSH_PORT else host.port,
+            user=host.user,
+            identity_file=None if host.identity_file is None else Path(host.identity_file),
+            known_hosts=None if host.known_hosts is None else Path(host.known_hosts),
+        )
+
+    dialing = Dialing(settle)
+    # Takes a while, which the dialing uses.
+    from specops.connect.ssh import SshConnector
+
+    connector = SshConnector(
         name=host.name,
-        settings=settings,
+        settings=dialing,
         python=python,
         become=become,
         accept_new_host_key=accept_new_host_key,
         ask_passphrase=ask_passphrase,
     )
+    connector.prepare()
+    return connector

@@ -9,8 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from paramiko import SSHConfig
-
 from specops.errors import ConfigError, HostUnreachable
 
 USER_CONFIG = Path("~/.ssh/config")
@@ -21,6 +19,8 @@ DEFAULT_IDENTITIES = ("~/.ssh/id_ed25519", "~/.ssh/id_ecdsa", "~/.ssh/id_rsa")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SshSettings:
+    address: str
+    """As it was asked for; ssh_config may lead it to another `hostname`."""
     hostname: str
     port: int
     user: str
@@ -64,6 +64,7 @@ def resolve_settings(
     bare = hostname if chosen_port == 22 else f"[{hostname}]:{chosen_port}"
     jumps = tuple(hop for value in options.get("proxyjump", ()) for hop in value.split(",") if hop != "none")
     return SshSettings(
+        address=address,
         hostname=hostname,
         port=chosen_port,
         user=user or _one(options, "user") or getpass.getuser(),
@@ -116,7 +117,9 @@ def _read_without_openssh(address: str, config_file: Path | None) -> Mapping[str
     path = (config_file or USER_CONFIG).expanduser()
     if not path.is_file():
         return {}
-    found = SSHConfig.from_path(str(path)).lookup(address)
+    from specops.connect.library import paramiko
+
+    found = paramiko.SSHConfig.from_path(str(path)).lookup(address)
     return {key: [value] if isinstance(value, str) else list(value) for key, value in found.items()}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
-from paramiko import SSHException, Transport
+from specops.connect.library import paramiko
 
 ASK_EVERY_S = 3.0
 SILENT_AT_MOST_S = 11.0
@@ -18,7 +18,7 @@ class Watchdog:
     Every server answers an unknown global request, if only with a refusal (RFC 4254, section 4).
     """
 
-    def __init__(self, transport: Transport) -> None:
+    def __init__(self, transport: paramiko.Transport) -> None:
         self._transport = transport
         self._last_sign = time.monotonic()
         self._ended = threading.Event()
@@ -37,7 +37,7 @@ class Watchdog:
         while not self._ended.wait(ASK_EVERY_S):
             try:
                 self._transport.global_request("keepalive@openssh.com", wait=True)
-            except (SSHException, OSError, EOFError):
+            except (paramiko.SSHException, OSError, EOFError):
                 return
             if not self._transport.is_active():
                 return

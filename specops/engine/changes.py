@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from specops.config.patch import FileChange as PatchFile
 from specops.config.patch import Patch, for_release
@@ -47,6 +47,8 @@ class Reader:
 
     connector: Connector
     place: Place
+    held: Mapping[str, bytes] = field(default_factory=dict)
+    """sha256 -> bytes that came with the facts."""
 
     def contents(self, relpaths: Sequence[str], digests: Sequence[str]) -> dict[str, bytes]:
         """By path below the `sglang` folder, and by sha256 for what is in the store."""
@@ -72,13 +74,14 @@ def patch_changes(
     wanted = _wanted(patches, install, host)
     bases = [_base(patch, file, install, current, reader, host) for patch, file in wanted]
     todo = [base for base in bases if base.found != base.file.after_sha256]
+    asked = [base for base in todo if base.found is not None and base.file.before not in reader.held]
     texts = reader.contents(
-        [b.file.path for b in todo if b.found is not None and not b.stored],
-        [b.file.before for b in todo if b.stored],
+        [b.file.path for b in asked if not b.stored], [b.file.before for b in asked if b.stored]
     )
     files, diffs = [], []
     for base in todo:
-        before = texts.get(base.file.before if base.stored else base.file.path)
+        read = texts.get(base.file.before if base.stored else base.file.path)
+        before = reader.held.get(base.file.before, read)
         built = build_change(base.patch, base.file, before)
         files.append(
             FileChange(

@@ -32,6 +32,7 @@ class Place:
         paths: tuple[str, ...] = (),
         models: tuple[str, ...] = (),
         ports: tuple[int, ...] = (),
+        contents: tuple[str, ...] = (),
     ) -> Question:
         return Question(
             state=self.state,
@@ -41,6 +42,7 @@ class Place:
             paths=paths,
             models=models,
             ports=ports,
+            contents=contents,
         )
 
 

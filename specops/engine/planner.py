@@ -71,7 +71,7 @@ def make_plan(place: Place, wish: Wish, connector: Connector) -> Plan | Nothing:
         wish = replace(wish, playbook=prove_in_full(wish.playbook))
     if wish.drop:
         preflight.require_patched(install, current, wish.available, place.host)
-    reader = Reader(connector=connector, place=place)
+    reader = Reader(connector=connector, place=place, held=facts.contents)
     changes = patch_changes(patches, install, current, reader, place.host)
     deploy = _Deploy(
         place=place,
@@ -90,7 +90,11 @@ def ask(place: Place, wish: Wish) -> Question:
     playbook = wish.playbook
     files = {f.path for patch in wish.available.values() for r in patch.releases.values() for f in r.files}
     models = [playbook.model.path, *([playbook.draft.path] if playbook.draft else [])]
+    # Of patches that may be wanted: which release this is, and so which of them, comes with the answer.
+    likely = [patch for patch in wish.available.values() if patch.id in playbook.patches or patch.gate]
+    before = {f.before for patch in likely for r in patch.releases.values() for f in r.files if f.diff}
     return place.question(
+        contents=tuple(sorted(before)),
         files=tuple(sorted(files)),
         paths=(gate_path(place, playbook),),
         models=tuple(path for path in models if path.startswith(("/", "~"))),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -30,6 +32,8 @@ class HostFacts:
     server: Server | None
     port: Port
     state: State
+    contents: Mapping[str, bytes]
+    """sha256 -> bytes of those files that were asked for by their hash and have it."""
     raw: Mapping[str, Any]
 
     @property
@@ -54,6 +58,8 @@ class Question:
     models: tuple[str, ...] = ()
     ports: tuple[int, ...] = ()
     """Beside the instance's own: those that its server will bind too."""
+    contents: tuple[str, ...] = ()
+    """sha256: the bytes of each of `files` that has one of these are wanted too."""
 
     def as_params(self) -> dict[str, Any]:
         return {
@@ -62,6 +68,7 @@ class Question:
             "paths": list(self.paths),
             "models": list(self.models),
             "ports": list(self.ports),
+            "contents": list(self.contents),
         }
 
 
@@ -84,5 +91,16 @@ def parse_host_facts(raw: dict[str, Any]) -> HostFacts:
         server=parse_server(raw.get("server")),
         port=parse_port(raw["port"]),
         state=parse_state(raw["state"]),
+        contents=parse_contents(raw.get("contents")),
         raw=raw,
     )
+
+
+def parse_contents(raw: Any) -> dict[str, bytes]:
+    """Checked against the hash that each is under."""
+    found = {}
+    for digest, text in (raw or {}).items():
+        data = zlib.decompress(base64.b64decode(text))
+        if hashlib.sha256(data).hexdigest() == digest:
+            found[digest] = data
+    return found

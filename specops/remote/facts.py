@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import os
-import platform
 import re
 import socket
+import sys
 import time
+import zlib
 from pathlib import Path
 from typing import Any
 
-from . import capture, gpus, members, models, procs, redact, room, state, store, supervisor
-from .api import api_of
+from . import gpus, members, models, procs, redact, room, state, store, supervisor
 from .context import OpFailed
+from .request import Request
 
 Json = Any
 DEFAULT_PORT = "30000"
@@ -23,17 +25,26 @@ START_OF_LOG = 4 * 1024 * 1024
 GATE_OFF = re.compile(rb"speculative_adaptive disabled: [^\r\n]{0,400}")
 
 
+def answer(request: Request) -> Json:
+    return read_facts(request.params)
+
+
 def read_facts(params: dict[str, Json]) -> dict[str, Json]:
-    """ARCHITECTURE, Facts. `params`: {instance, files, paths, models, ports}, as the controller asks."""
+    """ARCHITECTURE, Facts. `params`: {instance, files, paths, models, ports, contents}.
+
+    `contents`: sha256 of which the bytes are wanted too, should one of `files` have it; it saves a request.
+    """
     from .history import state_facts
 
     instance = params.get("instance") or params
     port = int(instance["port"])
     scan = procs.scan_processes()
     server = read_server(scan, port)
+    install = read_install(str(instance["python"]), params.get("files") or (), instance.get("root"))
     return {
         "platform": read_platform(scan, server),
-        "install": read_install(str(instance["python"]), params.get("files") or (), instance.get("root")),
+        "install": install,
+        "contents": read_contents(install, set(params.get("contents") or ())),
         "paths": {
             str(path): store.digest_file(os.path.expanduser(str(path))) for path in params.get("paths") or ()
         },
@@ -65,8 +76,8 @@ def read_platform(scan: dict[int, procs.Process], server: Json) -> dict[str, Jso
         "user": state.user_name(os.geteuid()),
         "uid": os.geteuid(),
         "home": os.path.expanduser("~"),
-        "python": platform.python_version(),
-        "kernel": platform.release(),
+        "python": sys.version.split()[0],
+        "kernel": os.uname().release,
         "cores": len(os.sched_getaffinity(0)),
         "mem_total": _kilobytes(memory.get("MemTotal")),
         "mem_available": _kilobytes(memory.get("MemAvailable")),
@@ -109,6 +120,18 @@ def read_install(python: str, files: Json, root: Json = None) -> Json:
     }
 
 
+def read_contents(install: Json, wanted: set[str]) -> dict[str, str]:
+    """sha256 -> base64 of the zlib stream. A file that changed since it was hashed is left out."""
+    found = {}
+    for name, digest in (install or {"files": {}})["files"].items():
+        if digest in wanted:
+            with contextlib.suppress(OSError):
+                data = (Path(install["root"]) / name).read_bytes()
+                if store.sha256(data) == digest:
+                    found[digest] = base64.b64encode(zlib.compress(data)).decode()
+    return found
+
+
 def read_version(root: Path) -> str | None:
     """From the package's own version file (what the running code says), else the installer's metadata."""
     for name in ("_version.py", "version.py"):
@@ -136,6 +159,8 @@ def read_server(scan: dict[int, procs.Process], port: int) -> Json:
     found = sorted(pid for pid in launchers if members.is_sglang(procs.read_argv(pid)))
     if not found:
         return None
+    from .api import api_of  # loads an HTTP client, which the start of most agents need not wait for
+
     pid = found[0]
     process, argv, environ = scan[pid], procs.read_argv(pid), procs.read_environ(pid) or {}
     cookie = environ.get(procs.COOKIE)
@@ -162,6 +187,8 @@ def read_server(scan: dict[int, procs.Process], port: int) -> Json:
 
 def find_gate_off(pid: int) -> str | None:
     """What SGLang said when it switched the native gate off: it goes on without a gate, and healthy."""
+    from . import capture
+
     path = capture.log_of(pid)
     if path is None:
         return None

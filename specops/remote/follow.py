@@ -14,7 +14,7 @@ from .state import Instance
 from .wire import Answers
 
 Json = Any
-TICK_S = 0.05
+TICK_S = 0.02
 HOLDER_CHECK_S = 1.0
 
 
@@ -38,8 +38,10 @@ def follow(
             if int(event.get("seq") or 0) > from_seq:
                 answers.emit(event)
             sent += 1
-        if closed and not sent:
-            return ending(deploy_dir)
+        if closed:
+            if not sent:
+                return ending(deploy_dir)
+            continue
         if sent:
             quiet_since = time.monotonic()
         elif time.monotonic() - quiet_since > HOLDER_CHECK_S:

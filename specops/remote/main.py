@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
-from . import changing, clean, follow, history, lock, reading, state
+from . import state
 from .context import OpFailed
 from .request import Request
 from .wire import Answers
@@ -19,10 +19,12 @@ def main(request: dict[str, Json], nonce: str, zip_bytes: bytes) -> None:
     """Called by the controller's bootstrap. The last line written is the result."""
     answers = Answers(nonce)
     try:
-        verb = VERBS.get(str(request.get("verb")))
-        if verb is None:
+        place = VERBS.get(str(request.get("verb")))
+        if place is None:
             raise OpFailed("usage", f"this agent has no verb {request.get('verb')!r}")
         params = request.get("params") or {}
+        module, _, name = place.partition(":")
+        verb = getattr(import_module(f".{module}", __package__), name)
         answers.value(verb(Request(params=params, answers=answers, zip_bytes=zip_bytes)))
     except OpFailed as error:
         answers.error(error)
@@ -58,75 +60,21 @@ def child(argv: list[str]) -> int:
     return 2
 
 
-def _facts(request: Request) -> Json:
-    from . import facts
-
-    found = facts.read_facts(request.params)
-    if "state" not in found:
-        found["state"] = history.state_facts(request.params)
-    return found
-
-
-def _follow(request: Request) -> Json:
-    instance = state.open_instance(request.params)
-    deploys = history.read_deploys(instance)
-    wanted = request.params.get("deploy")
-    past = next((p for p in reversed(deploys) if wanted in (None, p.id)), None)
-    if past is None:
-        what = f"deploy {wanted}" if wanted else "deploy"
-        raise OpFailed("no_deploy", f"there is no {what} on this instance", next_command="specops history")
-    from_seq = int(request.params.get("from_seq") or 0)
-    return follow.follow(instance, past.id, request.answers, from_seq=from_seq)
-
-
-def _history(request: Request) -> Json:
-    return history.list_history(request.params)
-
-
-def _lock_show(request: Request) -> Json:
-    return {"lock": lock.read_owner(state.open_instance(request.params))}
-
-
-def _evidence(request: Request) -> Json:
-    from . import evidence
-
-    return evidence.bundle(request.params, request.answers.emit)
-
-
-def _smoke(request: Request) -> Json:
-    from . import smoke_op
-
-    with changing.holding(request, "smoke"):
-        return smoke_op.run_standalone(_with_zip(request), request.answers.emit)
-
-
-def _sweep(request: Request) -> Json:
-    from . import sweep_op
-
-    with changing.holding(request, "sweep"):
-        return sweep_op.run(_with_zip(request), request.answers.emit)
-
-
-def _with_zip(request: Request) -> dict[str, Json]:
-    """The request's params, and where this agent's zip was kept: loads are its child programs."""
-    kept = changing.keep_agent(state.open_instance(request.params), request.zip_bytes)
-    return {**request.params, "agent_zip": str(kept)}
-
-
-VERBS: dict[str, Callable[[Request], Json]] = {
-    "facts": _facts,
-    "follow": _follow,
-    "history": _history,
-    "status": reading.read_status,
-    "logs": reading.read_logs,
-    "lock_show": _lock_show,
-    "evidence": _evidence,
-    "read_file": reading.read_file,
-    "run": changing.run,
-    "recover": changing.recover,
-    "abort": changing.abort,
-    "lock_break": changing.break_lock,
-    "smoke": _smoke,
-    "sweep": _sweep,
-    "clean": clean.clean,
+VERBS = {
+    "facts": "facts:answer",
+    "follow": "reading:follow_deploy",
+    "history": "reading:list_history",
+    "status": "reading:read_status",
+    "logs": "reading:read_logs",
+    "lock_show": "reading:show_lock",
+    "evidence": "reading:read_evidence",
+    "read_file": "reading:read_file",
+    "run": "changing:run",
+    "recover": "changing:recover",
+    "abort": "changing:abort",
+    "lock_break": "changing:break_lock",
+    "smoke": "load_verbs:smoke",
+    "sweep": "load_verbs:sweep",
+    "clean": "clean:clean",
 }
+"""Verb -> module:function. Only what a request needs is loaded: the zip's modules are compiled each time."""

@@ -1,4 +1,4 @@
-"""The verbs that only read: status, logs, one file."""
+"""The verbs that only read, except for the facts: history, status, logs, files, and following."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from . import history, redact, state, store
+from . import follow, history, lock, redact, state, store
 from .context import OpFailed
-from .follow import Events
 from .request import Request
 from .state import Instance
 
@@ -19,13 +18,40 @@ LARGEST_TAIL = 1 << 20
 LOGS = {"server": "server.log", "old-server": "old-server.log", "agent": "agent.stderr"}
 
 
+def follow_deploy(request: Request) -> Json:
+    """params: an instance reference, deploy (default: the latest), from_seq (events after it)."""
+    instance = state.open_instance(request.params)
+    deploys = history.read_deploys(instance)
+    wanted = request.params.get("deploy")
+    past = next((p for p in reversed(deploys) if wanted in (None, p.id)), None)
+    if past is None:
+        what = f"deploy {wanted}" if wanted else "deploy"
+        raise OpFailed("no_deploy", f"there is no {what} on this instance", next_command="specops history")
+    from_seq = int(request.params.get("from_seq") or 0)
+    return follow.follow(instance, past.id, request.answers, from_seq=from_seq)
+
+
+def list_history(request: Request) -> Json:
+    return history.list_history(request.params)
+
+
+def show_lock(request: Request) -> Json:
+    return {"lock": lock.read_owner(state.open_instance(request.params))}
+
+
+def read_evidence(request: Request) -> Json:
+    from . import evidence
+
+    return evidence.bundle(request.params, request.answers.emit)
+
+
 def read_status(request: Request) -> Json:
     """{"state": …, "latest": {id, kind, how, phase, …, "progress": last progress event or null} or null}."""
     instance = state.open_instance(request.params)
     deploys = history.list_history({**request.params, "limit": 1})["deploys"]
     latest = deploys[0] if deploys else None
     if latest is not None:
-        events = list(Events(instance.deploy(latest["id"]) / "events.jsonl").read())
+        events = list(follow.Events(instance.deploy(latest["id"]) / "events.jsonl").read())
         latest["progress"] = next((e for e in reversed(events) if e.get("event") == "progress"), None)
         latest["last_seq"] = events[-1].get("seq") if events else 0
     return {"state": history.state_facts(request.params), "latest": latest}

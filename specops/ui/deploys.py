@@ -11,7 +11,8 @@ from rich.text import Text
 from specops.engine.outcome import cause_line
 from specops.engine.words import since
 from specops.ui.facts import asked_for, lock_line
-from specops.ui.terminal import STYLES, duration, pairs, write_result
+from specops.ui.plain import write_result
+from specops.ui.terminal import STYLES, duration, pairs
 
 Json = Any
 HOW_STYLES = {

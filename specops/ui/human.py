@@ -11,8 +11,9 @@ from rich.text import Text
 
 from specops.engine.outcome import Outcome, cause_line
 from specops.errors import SpecopsError
+from specops.ui.plain import write_result
 from specops.ui.progress import LoadProgress
-from specops.ui.terminal import clock, duration, make_console, pairs, row, styled, write_result
+from specops.ui.terminal import clock, duration, make_console, pairs, row, styled
 
 Json = Any
 

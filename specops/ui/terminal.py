@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 import time
 
 from rich.console import Console
@@ -93,9 +92,3 @@ def pairs(console: Console, rows: list[tuple[str, str]]) -> None:
 def command(console: Console, line: str) -> None:
     """Something to type: never broken by us, so that it can be copied."""
     console.print(Text(f"  {line}", style="cyan"), soft_wrap=True)
-
-
-def write_result(line: str) -> None:
-    """A line that is the product of a command, for other programs: on stdout, exactly as given."""
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from specops.connect import ssh
+from specops.connect import link
 from specops.connect.ssh import SshConnector
 from specops.connect.ssh_settings import resolve_settings
 from specops.errors import HostUnreachable, LinkLost
@@ -192,7 +192,7 @@ def test_a_jump_host_is_checked_like_any_other(
     def resolve_jump(address: str, **options: object) -> object:
         return resolve_settings(address, config_file=config)
 
-    monkeypatch.setattr(ssh, "resolve_settings", resolve_jump)
+    monkeypatch.setattr(link, "resolve_settings", resolve_jump)
     connector = SshConnector(
         name="far", settings=resolve_settings("far", config_file=config), python=sys.executable
     )

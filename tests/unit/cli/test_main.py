@@ -11,9 +11,10 @@ import pytest
 
 from specops import __version__, errors
 from specops.cli import main, patch
+from specops.cli.commands import COMMANDS, modules_of
 from specops.engine.outcome import Deployed, RolledBack, StillRunning, Unchanged
 
-HEAVY = ("rich", "yaml", "paramiko", "fabric", "requests", "aiohttp", "asyncio")
+HEAVY = ("typer", "inspect", "rich", "yaml", "paramiko", "requests", "aiohttp", "asyncio")
 
 
 @pytest.fixture(autouse=True)
@@ -44,6 +45,22 @@ def test_help_is_made_of_almost_nothing() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_help_says_what_the_commands_say(capsys: pytest.CaptureFixture[str]) -> None:
+    """The table is beside the commands, so that none of them is loaded for it."""
+    assert run("--help") == 0
+    own = capsys.readouterr().out.splitlines()
+    assert run("--help", "--help") == 0
+    made = capsys.readouterr().out.splitlines()
+    assert len(own) == len(made)
+    for mine, theirs in zip(own, made, strict=True):
+        assert mine.startswith(theirs.removesuffix("..."))
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_loads_its_own_module_alone(name: str) -> None:
+    assert modules_of(["--json", name, "--host", "x"]) == [COMMANDS[name][0]]
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
