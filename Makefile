@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint unit e2e zoo smoke-healthy gate-proof clean
+.PHONY: demo test lint unit e2e zoo smoke-healthy gate-proof patch-matrix clean
 
 $(READY): pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "specops needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
@@ -37,6 +37,9 @@ smoke-healthy: $(READY)
 
 gate-proof: $(READY)
 	$(BIN)/python -m benchmarks.gate_proof
+
+patch-matrix: $(READY)
+	$(BIN)/python -m benchmarks.patch_matrix
 
 clean:
 	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache

@@ -9,18 +9,17 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
 import re
 import subprocess
 import tempfile
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import specops
+import aiohttp
+
 from benchmarks.gate_load import (
     Answer,
     Client,
@@ -31,15 +30,20 @@ from benchmarks.gate_load import (
     disturb_victim,
     soak,
 )
+from benchmarks.gate_rows import case_of, keep_row, problems, today
 from specops.config.patch import load_patch
+from specops.config.proof import Proof, keep_proof, patch_bytes
 from specops.lab import older
+from specops.lab.wheels import LabError, default_home
 
 ROOT = Path(__file__).resolve().parents[1]
-RESULT = ROOT / "benchmarks" / "results" / "gate_proof.json"
 BAD_LINES = re.compile(
     r"memory leak|leak detected|Traceback|ZeroDivision|Scheduler hit an exception|AssertionError"
 )
 THRESHOLD = 5
+
+
+PATCH = ROOT / "patches" / "batch-gate"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,14 +56,19 @@ class Case:
 
     @property
     def name(self) -> str:
-        return f"{self.release}-{self.worker}"
+        return case_of({"release": self.release, "worker": self.worker, "topk": self.topk})
 
 
-CASES = tuple(
-    Case(release=release, worker=worker, steps=steps, topk=topk, draft_tokens=drafts)
-    for release in ("0.5.12.post1", "0.5.9")
-    for worker, steps, topk, drafts in (("v1", 5, 4, 16), ("v2", 3, 1, 4))
-)
+def cases_of(release: str) -> list[Case]:
+    """Each worker of a release, and trees wherever it can draft them: v1 until 0.5.12.post1, then v2."""
+    trees = "v2" if release.startswith("0.5.13") else "v1"
+    return [
+        Case(release=release, worker=trees, steps=5, topk=4, draft_tokens=16),
+        Case(release=release, worker="v2", steps=3, topk=1, draft_tokens=4),
+    ]
+
+
+CASES = tuple(case for release in older.OLDER for case in cases_of(release))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -127,8 +136,7 @@ class Bench:
                 self.models, steps=case.steps, topk=case.topk, draft_tokens=case.draft_tokens
             )
             arguments += ["--speculative-disable-batch-threshold", str(THRESHOLD)]
-            patch = load_patch(ROOT / "patches" / "batch-gate")
-            trees = [older.patched_copy(self.lab, patch, self.work / "patched")]
+            trees = [older.patched_copy(self.lab, load_patch(PATCH), self.work / "patched")]
         forwards = self.work / f"{name}.forwards"
         forwards.unlink(missing_ok=True)
         env = older.server_environment(self.lab, *trees, LAB_FORWARDS=str(forwards), **extra)
@@ -143,15 +151,21 @@ FEATURES: dict[str, dict[str, Any]] = {
 }
 
 
-NOT_IN_STOCK = {"0.5.9-v2": ("penalties", "logprobs")}
-"""Features that the unpatched worker of a case does not have: it ignores penalties, it dies of logprobs."""
+FIRST_WITH = {"penalties": "0.5.11", "logprobs": "0.5.10", "grammar": "0.5.6"}
+"""EAGLEWorkerV2, unpatched: until then it ignores penalties and grammars and dies of logprobs."""
 
 
-async def feature_answers(server: Client, case: Case) -> dict[str, list[Answer]]:
+def not_in_stock(case: Case) -> list[str]:
+    at = list(older.OLDER).index
+    missing = [name for name, first in FIRST_WITH.items() if at(case.release) < at(first)]
+    return missing if case.worker == "v2" else []
+
+
+async def feature_answers(server: Client, without: Iterable[str] = ()) -> dict[str, list[Answer]]:
     """Eight requests a feature, together: they run above the threshold and, as they end, below it."""
     found: dict[str, list[Answer]] = {}
     for name, more in FEATURES.items():
-        if name not in NOT_IN_STOCK.get(case.name, ()):
+        if name not in without:
             asked = [server.ask(f"feature {n} of this work", 40 + 6 * n, **dict(more)) for n in range(8)]
             found[name] = list(await asyncio.gather(*asked))
     return found
@@ -170,19 +184,21 @@ def same_feature(name: str, got: list[Answer], want: list[Answer]) -> bool:
     return True
 
 
-async def reference(bench: Bench) -> tuple[list[Answer], dict[str, list[Answer]]]:
+Reference = tuple[list[Answer], dict[str, list[Answer]]]
+"""What a release answers without speculation: crossing prompts one after another, and each feature."""
+
+
+async def reference(bench: Bench) -> Reference:
     async with client(bench.port) as server:
         answers = [await server.ask(text, tokens) for text, tokens in crossing_prompts()]
-        return answers, await feature_answers(server, bench.case)
+        return answers, await feature_answers(server)
 
 
-async def gated(
-    bench: Bench, soak_s: float, want: tuple[list[Answer], dict[str, list[Answer]]]
-) -> dict[str, Any]:
+async def gated(bench: Bench, soak_s: float, want: Reference) -> dict[str, Any]:
     longest = bench.case.steps + 1
     async with client(bench.port) as server:
         got = await ask_in_waves(server, crossing_prompts())
-        features = await feature_answers(server, bench.case)
+        features = await feature_answers(server, not_in_stock(bench.case))
         differ = [name for name, found in features.items() if not same_feature(name, found, want[1][name])]
         live = await live_control(server)
         victims = [await disturb_victim(server, seed, longest) for seed in (1, 2, 3)]
@@ -231,10 +247,13 @@ def steps_of(answer: Answer) -> float:
     return float(answer.meta["completion_tokens"] / answer.meta["spec_verify_ct"])
 
 
-def prove(bench: Bench, soak_s: float) -> dict[str, Any]:
+def prove(bench: Bench, soak_s: float, known: dict[str, Reference]) -> dict[str, Any]:
+    """The case's row. `known` keeps the references of releases for their other worker."""
     started = time.monotonic()
-    with bench.serve("plain", gated=False):
-        want = asyncio.run(reference(bench))
+    if bench.case.release not in known:
+        with bench.serve("plain", gated=False):
+            known[bench.case.release] = asyncio.run(reference(bench))
+    want = known[bench.case.release]
     with bench.serve("gated", gated=True):
         row = asyncio.run(gated(bench, soak_s, want))
     forwards = read_forwards((bench.work / "gated.forwards").read_text(encoding="utf-8").splitlines())
@@ -248,30 +267,6 @@ def prove(bench: Bench, soak_s: float) -> dict[str, Any]:
         "leak_lines": len(BAD_LINES.findall(served)), "soak_s": soak_s,
         "seconds": round(time.monotonic() - started, 1), **row,
     }  # fmt: skip
-
-
-def problems(row: dict[str, Any]) -> list[str]:
-    """What a row says against the gate; empty is a proof."""
-    gate = row["gate"]
-    checks = {
-        "outputs differ from the server without speculation": row["outputs_equal"],
-        "too few requests crossed the gate": row["crossed_mid_request"] >= 16,
-        f"features differ: {row['features_differ']}": not row["features_differ"],
-        "live control": row["live_control"],
-        "requests failed": row["failed"] == 0,
-        "the soak crossed less than every 2 s": row["soak_crossings"] >= row["soak_s"] / 2,
-        "the draft ran while closed": row["draft_forwards_while_closed"] == 0,
-        "the gate counts other steps than ran": (gate["closed_steps"], gate["open_steps"], gate["switches"])
-        == (row["closed_steps"], row["open_steps"], row["crossings"]),
-        "the metrics differ from the gate": row["metrics_agree"],
-        "leaks or tracebacks in the log": row["leak_lines"] == 0,
-        "KV is still held": row["kv_after"] == 0,
-        "acceptance is not back": all(
-            victim["ratio"] >= 0.9 and victim["closed"] < 1.5 and victim["same_text"]
-            for victim in row["victims"]
-        ),
-    }
-    return [text for text, holds in checks.items() if not holds]
 
 
 def make_models(lab: older.OlderLab, folder: Path) -> Path:
@@ -293,67 +288,58 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("cases", nargs="*", metavar="CASE", help=", ".join(case.name for case in CASES))
     parser.add_argument("--soak", type=float, default=600, metavar="SECONDS")
-    parser.add_argument("--home", type=Path, default=older.default_home())
+    parser.add_argument("--home", type=Path, default=default_home())
     parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "specops-gate-proof")
     parser.add_argument("--port", type=int, default=31590)
     options = parser.parse_args()
+    unknown = set(options.cases) - {case.name for case in CASES}
+    if unknown:
+        parser.error(f"no such case: {', '.join(sorted(unknown))}")
     chosen = [case for case in CASES if not options.cases or case.name in options.cases]
-    found = 0
-    for case in chosen:
-        lab = older.prepare(case.release, options.home)
-        work = options.work / case.name
-        work.mkdir(parents=True, exist_ok=True)
-        bench = Bench(
-            lab=lab, case=case, models=make_models(lab, options.work / "models"), work=work, port=options.port
-        )
-        row = prove(bench, options.soak)
-        keep_row(row, {f"{case.release} {name}": version for name, version in versions(lab).items()})
+    chosen.sort(key=lambda case: options.cases.index(case.name) if options.cases else 0)
+    known: dict[str, Reference] = {}
+    return 1 if any([run_case(case, options, known) for case in chosen]) else 0
+
+
+def run_case(case: Case, options: argparse.Namespace, known: dict[str, Reference]) -> list[str]:
+    """Prove one case, keep its row and its proof, and say what is wrong with it."""
+    work = options.work / case.name
+    work.mkdir(parents=True, exist_ok=True)
+    lab = older.prepare(case.release, options.home)
+    models = make_models(lab, options.work / "models")
+    row: dict[str, Any] = {"release": case.release, "worker": case.worker, "topk": case.topk}
+    try:
+        bench = Bench(lab=lab, case=case, models=models, work=work, port=options.port)
+        row = prove(bench, options.soak, known)
         wrong = problems(row)
-        found += bool(wrong)
-        print(case.name, "proved" if not wrong else f"NOT proved: {'; '.join(wrong)}", flush=True)
-        print(json.dumps(row), flush=True)
-    return 1 if found else 0
-
-
-def keep_row(row: dict[str, Any], used: dict[str, str]) -> None:
-    """Put a case's row in the result file, in place of its earlier one, failed or not."""
-    old = json.loads(RESULT.read_text(encoding="utf-8")) if RESULT.is_file() else {"rows": [], "versions": {}}
-    rows = [*(other for other in old["rows"] if case_of(other) != case_of(row)), row]
-    rows.sort(key=lambda one: [case.name for case in CASES].index(case_of(one)))
-    result = {
-        "name": "gate_proof",
-        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
-        "command": "make gate-proof",
-        "machine": {"cpus": os.cpu_count(), "gpu": "none"},
-        "versions": {**old["versions"], **used, "specops": specops.__version__},
-        "rows": rows,
-        "summary": summary(rows),
-    }
-    RESULT.parent.mkdir(parents=True, exist_ok=True)
-    RESULT.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-
-
-def case_of(row: dict[str, Any]) -> str:
-    return f"{row['release']}-{row['worker']}"
-
-
-def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    total = (
-        "closed_steps",
-        "open_steps",
-        "crossings",
-        "draft_forwards_while_closed",
-        "requests",
-        "failed",
-        "leak_lines",
+    except (LabError, aiohttp.ClientError, KeyError) as error:
+        wrong = [reason_in(work / "gated.log") or reason_in(work / "plain.log") or str(error)]
+        row["failed_with"] = wrong[0]
+    used = {f"{case.release} {name}": version for name, version in versions(lab).items()}
+    keep_row(row, used, [one.name for one in CASES])
+    keep_proof(
+        PATCH,
+        Proof(
+            release=case.release,
+            worker=case.worker,
+            topk=case.topk,
+            level="applies only" if wrong else "cpu",
+            bytes=patch_bytes(load_patch(PATCH), case.release),
+            date=today(),
+            closed_steps=row.get("closed_steps", 0),
+            reason="; ".join(wrong),
+        ),
     )
-    return {
-        "cases": len(rows),
-        "proved": sum(not problems(row) for row in rows),
-        **{key: sum(row[key] for row in rows) for key in total},
-        "outputs_equal": all(row["outputs_equal"] for row in rows),
-        "worst_reentry_ratio": min(victim["ratio"] for row in rows for victim in row["victims"]),
-    }
+    print(case.name, "proved" if not wrong else f"NOT proved: {'; '.join(wrong)}", flush=True)
+    print(json.dumps(row), flush=True)
+    return wrong
+
+
+def reason_in(log: Path) -> str:
+    """The last exception that a server wrote, in its own words."""
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.is_file() else []
+    raised = [line for line in lines if re.match(r"(?:\w+\.)*\w*(?:Error|Exception)\b", line)]
+    return raised[-1] if raised else ""
 
 
 if __name__ == "__main__":

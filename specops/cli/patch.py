@@ -73,10 +73,20 @@ def verify_patch(
     instance: InstanceName = None,
     inventory: InventoryPath = None,
     folders: PatchFolders = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="No host: against the wheels of every release, downloaded once.")
+    ] = False,
+    release: Annotated[
+        list[str] | None, typer.Option("--release", help="With --all: only this one. Repeatable.")
+    ] = None,
     as_json: AsJson = False,
     accept_new: AcceptNew = False,
 ) -> int:
     """Whether a host's install takes a patch: every file is as the patch expects, and its diffs apply."""
+    if every:
+        from specops.cli.matrix import verify_all
+
+        return verify_all(patch, folders=folders, releases=release, as_json=as_json)
     with reach(where(host, instance, inventory, as_json, accept_new)) as at:
         from specops.config.patch import find_patch, for_release, state_of
         from specops.engine.changes import Reader, patch_changes

@@ -1,7 +1,8 @@
 """Real SGLang before 0.5.16 on the CPU: releases whose speculation has no CPU branch of its own.
 
-The release's own wheel runs, unedited, in an environment of its own; `standin_v1` beside this file gives
-it the compiled kernels in torch and lets Triton interpret the small ones.
+The release's own wheel runs, unedited, from a folder of its own; `standin_v1` beside this file gives it
+the compiled kernels in torch and lets Triton interpret the small ones. Releases that go with the same
+transformers share the environment that holds everything else.
 """
 
 from __future__ import annotations
@@ -20,11 +21,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from specops.config.patch import Patch
-from specops.errors import SpecopsError
+from specops.lab.wheels import READY, run, unpack_release
+from specops.lab.wheels import LabError as LabError
+from specops.lab.wheels import default_home as default_home
 from specops.steps.patch import build_changes
 
 STANDIN = Path(__file__).parent / "standin_v1"
-READY = "specops-lab.json"
 
 COMMON = (
     "torch==2.13.0", "fastapi==0.120.4", "starlette==0.49.3", "uvicorn", "uvloop", "aiohttp", "requests",
@@ -47,86 +49,89 @@ class OlderRelease:
     """Variables that choose EAGLEWorkerV2 where it is not the default."""
 
 
+_ASK_FOR_V2 = {"SGLANG_ENABLE_SPEC_V2": "1"}
+_BY_ENVIRONMENT: tuple[tuple[str, dict[str, str], str], ...] = (
+    ("4.57.1", _ASK_FOR_V2, "0.5.5 0.5.5.post1 0.5.5.post2 0.5.5.post3 0.5.6 0.5.6.post1 0.5.6.post2"),
+    ("4.57.1", _ASK_FOR_V2, "0.5.7 0.5.8 0.5.8.post1 0.5.9"),
+    ("5.12.1", _ASK_FOR_V2, "0.5.10 0.5.10.post1"),
+    ("5.12.1", {}, "0.5.11 0.5.12 0.5.12.post1 0.5.13 0.5.13.post1"),
+)
 OLDER = {
-    "0.5.9": OlderRelease(version="0.5.9", transformers="4.57.1", v2_env={"SGLANG_ENABLE_SPEC_V2": "1"}),
-    "0.5.12.post1": OlderRelease(version="0.5.12.post1", transformers="5.12.1", v2_env={}),
+    version: OlderRelease(version=version, transformers=transformers, v2_env=v2_env)
+    for transformers, v2_env, versions in _BY_ENVIRONMENT
+    for version in versions.split()
 }
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OlderLab:
-    """An environment with one release in it."""
+    """An environment and one release beside it."""
 
     release: OlderRelease
     python: Path
     package: Path
-    """The install's `sglang` folder."""
-
-
-class LabError(SpecopsError):
-    """The lab could not be made or its server did not come up; `host_state` is the end of the log."""
-
-
-def default_home() -> Path:
-    cache = os.environ.get("XDG_CACHE_HOME")
-    return (Path(cache) if cache else Path.home() / ".cache") / "specops" / "older-labs"
+    """The release's `sglang` folder; the folder that holds it has to be on the module path."""
 
 
 def prepare(release: str, home: Path) -> OlderLab:
-    """Make the environment below `home` (about a minute, 2.6 GB), or use the one that is there."""
+    """Make what is missing below `home` (an environment: about a minute, 2.5 GB; a release: seconds)."""
     if release not in OLDER:
         raise LabError(f"no older lab for SGLang {release}; there is one for {', '.join(OLDER)}")
     chosen = OLDER[release]
-    folder = home / release
+    folder = home / f"transformers-{chosen.transformers}"
     python = folder / "bin" / "python"
+    pip = [str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
     if not (folder / READY).is_file():
         shutil.rmtree(folder, ignore_errors=True)
         run([sys.executable, "-m", "venv", str(folder)])
-        pip = [str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
         run([*pip, *COMMON, f"transformers=={chosen.transformers}"])
-        run([*pip, "--no-deps", *UNRESOLVED, f"sglang=={release}"])
-        place = site_packages(python)
-        shutil.copytree(STANDIN, place, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
-        (folder / READY).write_text(json.dumps({"sglang": release}), encoding="utf-8")
-    return OlderLab(release=chosen, python=python, package=site_packages(python) / "sglang")
+        run([*pip, "--no-deps", *UNRESOLVED])
+        (folder / READY).write_text(json.dumps({"transformers": chosen.transformers}), encoding="utf-8")
+    return OlderLab(release=chosen, python=python, package=unpack_release(release, home) / "sglang")
 
 
-def run(argv: list[str]) -> None:
-    done = subprocess.run(argv, capture_output=True, text=True)
-    if done.returncode:
-        tail = "\n".join((done.stdout + done.stderr).splitlines()[-15:])
-        raise LabError(f"{' '.join(argv[:6])} ... ended with {done.returncode}", host_state=tail)
-
-
-def site_packages(python: Path) -> Path:
-    ask = [str(python), "-c", "import sysconfig; print(sysconfig.get_paths()['purelib'])"]
-    return Path(subprocess.run(ask, check=True, capture_output=True, text=True).stdout.strip())
+def find_prepared(release: str, home: Path) -> OlderLab | None:
+    """The release's lab where its environment is there already; nothing is installed."""
+    chosen = OLDER.get(release)
+    if chosen is None or not (home / f"transformers-{chosen.transformers}" / READY).is_file():
+        return None
+    return prepare(release, home)
 
 
 def patched_copy(lab: OlderLab, patch: Patch, into: Path) -> Path:
-    """Copy the package and patch the copy; `into` is then the folder to put on the module path."""
+    """Copy the package and patch the copy; `into` is then the folder to put on the module path.
+
+    Files that the patch leaves alone are hard links where the file system allows it: nobody writes to them.
+    """
     package = into / "sglang"
     shutil.rmtree(package, ignore_errors=True)
-    shutil.copytree(lab.package, package, ignore=shutil.ignore_patterns("__pycache__"))
+    skip = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(lab.package, package, ignore=skip, copy_function=link_or_copy)
 
     def read(path: str) -> bytes | None:
         file = package / path
         return file.read_bytes() if file.is_file() else None
 
     for change in build_changes(patch, lab.release.version, read):
-        if change.after is None:
-            (package / change.path).unlink()
-        else:
+        (package / change.path).unlink(missing_ok=True)
+        if change.after is not None:
             (package / change.path).write_bytes(change.after)
     return into
 
 
+def link_or_copy(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
+
+
 def server_environment(lab: OlderLab, *trees: Path, **extra: str) -> dict[str, str]:
-    """Variables of a server; `trees` come before the install on the module path."""
+    """Variables of a server; `trees` come before the release on the module path."""
     kept = {name: value for name, value in os.environ.items() if name in {"HOME", "PATH", "LANG", "TMPDIR"}}
     return {
         **kept,
-        "PYTHONPATH": os.pathsep.join(map(str, trees)),
+        "PYTHONPATH": os.pathsep.join(map(str, (*trees, lab.package.parent, STANDIN))),
         "PYTHONDONTWRITEBYTECODE": "1",
         "SGLANG_USE_CPU_ENGINE": "1",
         "TRITON_INTERPRET": "1",

@@ -8,6 +8,7 @@ from pathlib import Path
 from specops.lab import environment, older, server
 from specops.lab.environment import Advance, Environment
 from specops.lab.state import LabState
+from specops.lab.wheels import READY
 from specops.steps.gate import parse_release
 
 CPU_SPECULATION = (0, 5, 16, 0)
@@ -27,9 +28,9 @@ def make_release(home: Path, release: str, index: str | None, advance: Advance) 
     """
     if not is_older(release):
         return environment.make_environment(home, release, index, advance)
-    source = older.prepare(release, older.default_home()).python.parents[1]
+    source = older.prepare(release, older.default_home())
     advance(0.9)
-    stamp = environment.digest(older.STANDIN, source / older.READY)
+    stamp = environment.digest(older.STANDIN, source.python.parents[1] / READY, source.package.parent / READY)
     folder = home / "envs" / f"older-{release}-{stamp}"
     if not (folder / environment.STAMP).is_file():
         environment.build(folder, lambda temp: _copy(source, temp))
@@ -38,10 +39,16 @@ def make_release(home: Path, release: str, index: str | None, advance: Advance) 
     return Environment(python=folder / "bin" / "python", package=package)
 
 
-def _copy(source: Path, folder: Path) -> None:
-    shutil.copytree(source, folder, symlinks=True, copy_function=environment.link)
-    (folder / older.READY).unlink(missing_ok=True)
+def _copy(source: older.OlderLab, folder: Path) -> None:
+    shutil.copytree(
+        source.python.parents[1], folder, symlinks=True, copy_function=environment.link, dirs_exist_ok=True
+    )
+    (folder / READY).unlink(missing_ok=True)
     site = next((folder / "lib").glob("python3*/site-packages"))
+    for entry in source.package.parent.iterdir():
+        if entry.is_dir():
+            _drop(site / entry.name)
+            shutil.copytree(entry, site / entry.name, copy_function=environment.link)
     for name in older.STANDIN.iterdir():  # a kernel that was changed since is not in the source
         _drop(site / name.name)
     shutil.copytree(

@@ -32,6 +32,7 @@ NOUNS = {
     "patch": "specops.ui.patches:show_patch",
     "rebase": "specops.ui.patches:show_rebase",
     "verification": "specops.ui.patches:show_verification",
+    "matrix": "specops.ui.patches:show_matrix",
     "lab": "specops.ui.lab:show_lab",
     "sweep": "specops.ui.levels:show_sweep",
     "timeline": "specops.ui.levels:show_timeline",

@@ -67,3 +67,26 @@ def show_rebase(console: Console, value: Mapping[str, Json]) -> None:
     ]
     pairs(console, rows)
     console.print(Text(f"Type next: specops plan --host {value['host']} --accept-unproven"), soft_wrap=True)
+
+
+def show_matrix(console: Console, value: Mapping[str, Json]) -> None:
+    """{"patch", "ok": bool, "proofs": {level: lines}, "rows": [Cell of lab/matrix.py]}."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for name in ("SGLang", "worker", "topk", "applies", "imports", "flags", "proof"):
+        table.add_column(name, no_wrap=True)
+    table.add_column("why", overflow="fold", ratio=1)
+    for cell in value.get("rows") or ():
+        table.add_row(
+            str(cell["release"]),
+            str(cell["worker"] or "-"),
+            str(cell["topk"] or "-"),
+            "yes" if cell["applies"] else "no",
+            str(cell["imports"]),
+            str(cell["flags"]),
+            str(cell["proof"]),
+            Text(str(cell["reason"])),
+        )
+    console.print(table)
+    held = ", ".join(f"{count} {level}" for level, count in (value.get("proofs") or {}).items())
+    verdict = styled("pass" if value.get("ok") else "fail")
+    console.print(Text.assemble(f"{value.get('patch')}: ", verdict, f" ({held})"))

@@ -11,6 +11,7 @@ import pytest
 
 from benchmarks.gate_proof import read_forwards
 from specops.config.patch import load_patch
+from specops.steps.gate import parse_release
 
 FOLDER = Path(__file__).resolve().parents[2] / "patches" / "batch-gate"
 
@@ -112,16 +113,19 @@ def test_it_needs_eagle(algorithm: str | None) -> None:
     assert "needs --speculative-algorithm EAGLE" in POLICY.refusal(arguments(speculative_algorithm=algorithm))
 
 
-def test_every_release_gets_the_same_added_files_and_hooks_both_workers() -> None:
+def test_every_release_has_one_gate_and_a_hook_in_each_of_its_workers() -> None:
     patch = load_patch(FOLDER)
-    added = {
-        release: {(change.path, change.after) for change in content.files if change.added}
-        for release, content in patch.releases.items()
-    }
-    assert len({frozenset(files) for files in added.values()}) == 1
-    for content in patch.releases.values():
+    assert len(patch.releases) == 18
+    added: dict[str, set[str]] = {}
+    for release, content in patch.releases.items():
         hooked = {change.path for change in content.files if change.diff}
-        assert {"srt/speculative/eagle_worker.py", "srt/speculative/eagle_worker_v2.py"} <= hooked
+        older = {"srt/speculative/eagle_worker.py"} if parse_release(release) < (0, 5, 13, 0) else set()
+        assert {"srt/speculative/eagle_worker_v2.py", *older} <= hooked
+        for change in content.files:
+            if change.added:
+                added.setdefault(change.path, set()).add(change.after)
+    assert all(len(hashes) == 1 for hashes in added.values())
+    assert "srt/speculative/batch_gate.py" in added
 
 
 def test_the_judge_sees_an_open_and_a_closed_step_and_a_catch_up() -> None:

@@ -1,19 +1,24 @@
-"""Patches against the real files of the lab's SGLang wheel."""
+"""Patches against the real files of SGLang's wheels."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from benchmarks import patch_matrix
 from specops.config.patch import for_release, load_patches
+from specops.config.proof import best_proof, load_proofs
 from specops.config.releases import load_releases
 from specops.config.shipped import shipped
 from specops.lab.lab import LabState
+from specops.lab.matrix import Cell
 from specops.steps.patch import build_changes, verify
+from tests.sglang.wheels import unpack
 
 RELEASE = "0.5.18"
 OURS = ["demo-dies-above-threshold", "breaks-lazy-import", "harmless"]
@@ -39,3 +44,30 @@ def test_a_patch_fits_and_makes_the_bytes_that_git_makes(
     diff = patch.folder / str(for_release(patch, RELEASE).files[0].diff)
     subprocess.run(["git", "apply", str(diff)], cwd=tmp_path, check=True)
     assert (tmp_path / change.path).read_bytes() == change.after
+
+
+GATE = PATCHES["batch-gate"]
+SAMPLE = ("0.5.5", "0.5.6.post2", "0.5.8", "0.5.10.post1", "0.5.12.post1", "0.5.13.post1")
+
+
+@pytest.mark.parametrize("release", SAMPLE)
+def test_the_batch_gate_fits_the_wheel(release: str, tmp_path: Path) -> None:
+    hooked = [file.path for file in for_release(GATE, release).files if not file.added]
+    package = unpack(release, tmp_path, *hooked)
+    assert [result for result in verify(GATE, release, package) if not result.ok] == []
+
+
+def test_the_readme_shows_the_matrix_as_it_was_built() -> None:
+    rows = json.loads(patch_matrix.RESULT.read_text())["rows"]
+    cells = [Cell(**row) for row in rows]
+    text = patch_matrix.README.read_text()
+    assert patch_matrix.with_section(text, cells) == text
+    assert {cell.release for cell in cells} == set(GATE.releases)
+
+
+def test_the_matrix_claims_what_the_proofs_of_todays_bytes_say() -> None:
+    rows = json.loads(patch_matrix.RESULT.read_text())["rows"]
+    proofs = load_proofs(GATE.folder)
+    for row in rows:
+        proof = best_proof(proofs, GATE, row["release"], row["worker"], row["topk"])
+        assert row["proof"] == (proof.level if proof else "applies only"), row

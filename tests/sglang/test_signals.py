@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from specops.lab.wheels import open_wheel
 from specops.remote.smoke.signals import exists, read_table
-from tests.sglang.wheels import open_wheel
 
 RELEASES = ("0.5.5", "0.5.9", "0.5.12.post1", "0.5.15.post1", "0.5.18", "0.5.20", "0.5.23")
 Entry = dict[str, Any]

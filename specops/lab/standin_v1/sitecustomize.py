@@ -61,6 +61,12 @@ def nothing_to_wait_for(module):
     module.synchronize = lambda *_args, **_kwargs: None
 
 
+@after("sglang.srt.layers.torchao_utils")
+def nothing_is_quantized(module):
+    # Up to 0.5.8 it asks for torchao whether or not there is anything to do.
+    module.apply_torchao_config_to_model = lambda model, *_args, **_kwargs: model
+
+
 @after("sglang.srt.managers.overlap_utils")
 def tensors_have_no_streams(module):
     import torch
