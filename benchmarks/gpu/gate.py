@@ -79,7 +79,7 @@ def run_stage(asked: argparse.Namespace, stage: str, name: str) -> None:
     if stage in ("gated", "pair"):
         arguments += ["--speculative-disable-batch-threshold", str(THRESHOLD)]
     if stage == "pair":
-        arguments += ["--dtype", "float32"]
+        arguments += ["--dtype", "bfloat16"]  # the kernels of norms know no float32
     env = {"CUDA_VISIBLE_DEVICES": asked.gpu}
     if stage not in ("no-spec", "pair"):
         env["SGLANG_SIMULATE_ACC_LEN"] = "2.5"

@@ -40,7 +40,8 @@ class DraftValidity:
         self._good = torch.ones((slots,), dtype=torch.bool, device=device)
 
     def mark(self, slots: torch.Tensor, good: bool) -> None:
-        self._good[slots] = good
+        # Not `self._good[slots] = good`: that copies the value from the host, and waits for the device.
+        self._good.index_fill_(0, slots.long(), good)
 
     def stale_ranges(self, rows: torch.Tensor, lengths: torch.Tensor) -> list[tuple[int, int]]:
         """First stale position and one past the last, a row each; (0, 0) where all is good.

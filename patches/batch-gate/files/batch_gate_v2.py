@@ -58,11 +58,13 @@ class GatedEagleWorkerV2:
         batch.seq_lens = lengths + 1  # a decode step counts the token that it writes
         batch.seq_lens_cpu = batch.seq_lens_cpu + 1
         batch.seq_lens_sum = batch.seq_lens_sum + count
+        # What the scheduler waits for before it prepares the next step is that these lengths are there.
+        # A plain step knows them beforehand, so the host need not wait for the forward.
+        done = self._device_module.Event()
+        done.record()
         with self._plain():
             out = self._worker.target_worker.forward_batch_generation(batch)
         self._draft_state.decoded_plainly(batch.reqs, slots)
-        done = self._device_module.Event()
-        done.record()
         self._fill_result(out, batch, count, done)
         return out
 

@@ -1,0 +1,120 @@
+"""`python -m benchmarks.gpu.gate_record [--rows FILE ...]`: results/gate_gpu_<release>.json and its table.
+
+New rows (as benchmarks.gpu.gate writes them) are added to those that are there; the summary is computed
+from all of them: medians by worker, gate and level, and ratios with their range over launches and repeats.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import statistics
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import specops
+from benchmarks.gpu.gate import FILES, RELEASE
+
+RESULT = Path(__file__).resolve().parents[1] / "results" / f"gate_gpu_{RELEASE}.json"
+Row = dict[str, Any]
+
+
+def gate_version(files: Iterable[Path]) -> str:
+    """8 hex digits that name the gate's code."""
+    whole = hashlib.sha256()
+    for file in sorted(files):
+        whole.update(file.read_bytes())
+    return whole.hexdigest()[:8]
+
+
+def speeds(rows: list[Row], worker: str, arm: str, level: int, gate: str | None = None) -> list[float]:
+    return [
+        row["tok_s"]
+        for row in rows
+        if (row["worker"], row["arm"], row["C"]) == (worker, arm, level)
+        and row["ok"] == row["asked"]
+        and row["repeat"] > 0  # the first wave of a level compiles and fills caches
+        and (gate is None or row["batch_gate"] == gate)
+    ]
+
+
+def summarize(rows: list[Row]) -> list[Row]:
+    """A line a worker, gate and level: medians in tok/s, and our arms against the plain ones."""
+    table = []
+    for worker in sorted({row["worker"] for row in rows}):
+        gates = list(
+            dict.fromkeys(r["batch_gate"] for r in rows if r["worker"] == worker and r["batch_gate"])
+        )
+        for gate in gates:
+            for level in sorted({row["C"] for row in rows}):
+                line = summarize_level(rows, worker, gate, level)
+                if line is not None:
+                    table.append(line)
+    return table
+
+
+def summarize_level(rows: list[Row], worker: str, gate: str, level: int) -> Row | None:
+    plain, spec = (speeds(rows, worker, arm, level) for arm in ("no-spec", "always-on"))
+    closed, gated = (speeds(rows, worker, arm, level, gate) for arm in ("always-closed", "gated"))
+    if not (plain and spec and closed and gated):
+        return None
+    line: Row = {"worker": worker, "batch_gate": gate, "C": level}
+    for name, found in (("no_spec", plain), ("always_on", spec), ("closed", closed), ("gated", gated)):
+        line[name] = round(statistics.median(found), 1)
+    line["closed_to_no_spec"] = ratio(closed, plain)
+    other = spec if level <= 5 else plain
+    line["gated_to_its_arm"] = ratio(gated, other)
+    line["noise"] = [ratio(plain, plain), ratio(spec, spec)]
+    return line
+
+
+def ratio(ours: list[float], theirs: list[float]) -> list[float]:
+    """[median, lowest, highest]: of the medians, and of the extremes against the other's median."""
+    middle = statistics.median(theirs)
+    return [round(value / middle, 3) for value in (statistics.median(ours), min(ours), max(ours))]
+
+
+def show(table: list[Row]) -> None:
+    print("worker gate        C   no-spec always-on    closed     gated  closed/no-spec    gated/its arm")
+    for line in table:
+        numbers = "".join(f"{line[name]:10.0f}" for name in ("no_spec", "always_on", "closed", "gated"))
+        spans = "".join(
+            f"  {line[name][0]:.3f} ({line[name][1]:.2f}-{line[name][2]:.2f})"
+            for name in ("closed_to_no_spec", "gated_to_its_arm")
+        )
+        print(f"{line['worker']:6} {line['batch_gate']} {line['C']:4d}{numbers}{spans}")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=Path, nargs="*", default=[])
+    parser.add_argument("--call", default="", help="names the run on the machine that these rows are of")
+    parser.add_argument("--gate", help="8 hex digits of the gate's files; of those that are here without it")
+    asked = parser.parse_args()
+    rows: list[Row] = json.loads(RESULT.read_text())["rows"] if RESULT.exists() else []
+    gate = asked.gate or gate_version((FILES / "files").glob("*.py"))
+    for file in asked.rows:
+        for text in file.read_text().splitlines():
+            row = json.loads(text)
+            patched = row["arm"] not in ("no-spec", "always-on")
+            rows.append({"call": asked.call, "batch_gate": gate if patched else None, **row})
+    table = summarize(rows)
+    whole = {
+        "name": f"gate_gpu_{RELEASE}",
+        "date": datetime.now(UTC).date().isoformat(),
+        "command": "python3 -m benchmarks.gpu.gate v1|v2 no-spec always-on gated … (on the GPU host)",
+        "machine": {"cpus": 32, "gpu": "NVIDIA H200"},
+        "versions": {"specops": specops.__version__, "sglang": RELEASE, "torch": "2.11.0+cu130"},
+        "rows": rows,
+        "summary": table,
+    }
+    RESULT.write_text(json.dumps(whole, indent=1) + "\n")
+    show(table)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
