@@ -18,6 +18,7 @@ from specops.config.variables import fill_variables
 
 GateWish = Literal["auto", "native", "batch-gate", "none"]
 CheckId = Literal["S0", "S1", "S2", "S3", "S4", "S5", "S6", "S7"]
+Scope = Literal["none", "user", "system"]
 Inconclusive = Literal["roll_back", "keep"]
 
 OWN_KEYS = {
@@ -100,6 +101,10 @@ class Server:
     )
     cuda_graph_bs: tuple[int, ...] | None = setting(
         "captured batch sizes; T is added. None: the release's own list", default=None, check=sizes_problem
+    )
+    scope: Scope = setting(
+        "user or system: started in a systemd scope, which no logout ends; none: in a session of its own",
+        default="none",
     )
     args: Mapping[str, Flag] = setting("any other flag, without dashes", default={}, check=flag_problem)
 

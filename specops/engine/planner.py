@@ -190,6 +190,7 @@ class _Deploy:
             notes=(
                 f"gate: {self.gate.kind}: {self.gate.why}",
                 *map(_unproven_note, self.unproven),
+                *supervisor_notes(self.facts.server),
                 *start.notes,
             ),
         )
@@ -231,6 +232,7 @@ class _Deploy:
             path=(start.argv[0].rsplit("/", 1)[0],),
             port=self.place.port,
             cookie=name,
+            scope=book.server.scope if book.server.scope != "none" else None,
         )
 
     def _env(self) -> dict[str, str]:
@@ -314,6 +316,17 @@ def foresee_outage(facts: HostFacts, argv: Sequence[str]) -> Outage:
 
 def _unproven_note(patch: Patch) -> str:
     return f"patch {patch.id} is unproven here: it is kept only if S0 to S7 all pass"
+
+
+def supervisor_notes(server: Server | None) -> tuple[str, ...]:
+    boss = server.supervisor if server else None
+    if boss is None:
+        return ()
+    name = f"{boss.kind} {boss.name}".rstrip()
+    return (
+        f"the server belongs to {name}: it is stopped there, and a rollback starts it there again; the new "
+        f"server is started without it, so {name} still has the old command for the next boot",
+    )
 
 
 def describe(server: Server | None) -> str | None:

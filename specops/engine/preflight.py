@@ -65,7 +65,7 @@ def require_server(facts: HostFacts, host: str) -> None:
             host_state=UNCHANGED,
             next_command="run specops against the machine that starts the container",
         )
-    if server.supervisor:
+    if server.supervisor and not server.supervisor.drivable:
         boss = server.supervisor
         raise Refused(
             f"{host}: the server (pid {server.pid}) belongs to {boss.kind} {boss.name}".rstrip()

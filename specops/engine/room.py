@@ -60,6 +60,7 @@ def _all(facts: HostFacts, playbook: Playbook) -> Iterator[Check]:
     weights = (target.bytes if target else 0) + (draft.bytes if draft else 0)
     if weights:
         yield _ram(facts, weights)
+    yield from _logout(facts, playbook.server.scope)
     yield from _disks(facts)
     if playbook.server.tp > 1 and facts.room.shm:
         yield _shm(facts.room.shm.free)
@@ -116,6 +117,31 @@ def _ram(facts: HostFacts, weights: int) -> Check:
         verdict="ok" if enough else "warn",
         saw=f"{gib(weights)} of weights, {gib(free)} of {gib(total)} available{more}",
     )
+
+
+def _logout(facts: HostFacts, scope: str) -> Iterator[Check]:
+    """Whether the server outlives the operator's session."""
+    machine = facts.platform
+    if scope != "none" and not machine.systemd:
+        yield _refuse_scope("systemd does not run this machine", "--set server.scope=none")
+    elif scope == "system" and machine.uid != 0:
+        yield _refuse_scope(f"{machine.user} may not start a system scope", "--set server.scope=user")
+    elif scope == "user" and not machine.linger:
+        saw = f"the user's systemd of {machine.user} ends with its last session, and the server with it"
+        yield _refuse_scope(saw, f"loginctl enable-linger {machine.user}")
+    elif scope == "none" and machine.kills_at_logout:
+        yield Check(
+            name="logout",
+            verdict="refuse",
+            saw=f"KillUserProcesses ends what the sessions of {machine.user} leave running",
+            next_command=f"loginctl enable-linger {machine.user}, then --set server.scope=user",
+        )
+    else:
+        yield Check(name="logout", verdict="ok", saw="the server outlives it")
+
+
+def _refuse_scope(saw: str, next_command: str) -> Check:
+    return Check(name="scope", verdict="refuse", saw=saw, next_command=next_command)
 
 
 def _disks(facts: HostFacts) -> Iterator[Check]:

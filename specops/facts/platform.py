@@ -21,9 +21,15 @@ class Platform:
     mem_available: int
     """Bytes; what the kernel says can be had without swapping."""
     container: str | None
+    systemd: bool = False
+    kills_at_logout: bool = False
+    """Whether logind ends what this user's sessions leave running."""
+    linger: bool = False
+    """Whether the user's own systemd stays without a session."""
 
 
 def parse_platform(raw: dict[str, Any]) -> Platform:
+    logout = raw.get("logout") or {}
     return Platform(
         machine_id=str(raw["machine_id"]),
         boot_id=str(raw["boot_id"]),
@@ -36,4 +42,7 @@ def parse_platform(raw: dict[str, Any]) -> Platform:
         mem_total=int(raw.get("mem_total") or 0),
         mem_available=int(raw.get("mem_available") or 0),
         container=raw.get("container"),
+        systemd=bool(logout.get("systemd")),
+        kills_at_logout=bool(logout.get("kills")),
+        linger=bool(logout.get("linger")),
     )

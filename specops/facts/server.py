@@ -13,6 +13,8 @@ class Supervisor:
     name: str
     how: str
     """How it was seen: the cgroup, the parent, …"""
+    drivable: bool = False
+    """Whether the agent can tell it to stop and to start the server."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,7 +62,10 @@ def parse_server(raw: dict[str, Any] | None) -> Server | None:
         env=dict(raw.get("env") or {}),
         members=tuple(int(pid) for pid in raw.get("members") or ()),
         supervisor=Supervisor(
-            kind=str(boss["kind"]), name=str(boss.get("name", "")), how=str(boss.get("how", ""))
+            kind=str(boss["kind"]),
+            name=str(boss.get("name", "")),
+            how=str(boss.get("how", "")),
+            drivable=bool(boss.get("control")),
         )
         if boss
         else None,

@@ -7,7 +7,7 @@ import resource
 import shutil
 from typing import Any
 
-from . import members, procs, redact, state
+from . import members, procs, redact, state, supervisor
 from .api import api_of
 from .context import Context, OpFailed
 
@@ -100,6 +100,8 @@ def read_server(pid: int, start_ticks: int, port: int) -> dict[str, Json]:
     found = members.find_members(scan, pid=pid, start_ticks=start_ticks, cookie=cookie)
     server["members"] = [list(scan[member].key) for member in sorted(found)]
     server["health"] = _probe(port, argv)
+    server["supervisor"] = supervisor.find_supervisor(scan, pid)
+    server["scope"] = supervisor.find_scope(pid)
     return server
 
 

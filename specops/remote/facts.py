@@ -13,7 +13,7 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-from . import gpus, members, models, procs, redact, room, state, store, supervisor
+from . import gpus, loads, logout, members, models, procs, redact, room, state, store, supervisor
 from .context import OpFailed
 from .request import Request
 
@@ -40,6 +40,11 @@ def read_facts(params: dict[str, Json]) -> dict[str, Json]:
     port = int(instance["port"])
     scan = procs.scan_processes()
     server = read_server(scan, port)
+    known = state_facts(params)
+    if server and not server["cookie"] and known["dir"]:
+        server["cookie"] = loads.find_cookie(
+            Path(known["dir"]) / "instances" / known["key"] / "deploys", server["pid"], server["start_ticks"]
+        )
     install = read_install(str(instance["python"]), params.get("files") or (), instance.get("root"))
     return {
         "platform": read_platform(scan, server),
@@ -58,7 +63,7 @@ def read_facts(params: dict[str, Json]) -> dict[str, Json]:
         "server": server,
         "port": read_port(scan, port, server),
         "orphans": find_orphans(scan, server),
-        "state": state_facts(params),
+        "state": known,
     }
 
 
@@ -83,6 +88,7 @@ def read_platform(scan: dict[int, procs.Process], server: Json) -> dict[str, Jso
         "mem_available": _kilobytes(memory.get("MemAvailable")),
         # a container matters where the server lives and dies with it
         "container": (boss.get("name") or boss.get("how")) if boss.get("kind") == "container" else None,
+        "logout": logout.read_logout(state.user_name(os.geteuid())),
         "now": time.time(),
     }
 

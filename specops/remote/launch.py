@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from . import keeper, loads, members, procs, redact, state
+from . import keeper, loads, logout, members, procs, redact, state, supervised
 from .capture import OLD_SERVER, read_vault
 from .context import Context, OpFailed
 
@@ -42,9 +42,46 @@ class Start:
 
 
 def launch(ctx: Context, args: dict[str, Json]) -> dict[str, Json]:
-    note = start_server(resolve(ctx, args["launch"]), ctx.deploy_dir / SERVER_FILE)
+    spec = args["launch"]
+    kept = read_vault(ctx, str(spec["vault"])) if spec.get("vault") else None
+    control = (kept or {}).get("supervisor", {}) or {}
+    if kept is not None and control.get("control"):
+        return start_supervised(ctx, kept, str(spec["cookie"]), int(spec["port"]), SERVER_FILE)
+    note = start_server(resolve(ctx, spec), ctx.deploy_dir / SERVER_FILE)
     keeper.start(ctx, note)
     return note
+
+
+def start_supervised(
+    ctx: Context, kept: dict[str, Json], cookie: str, port: int, name: str
+) -> dict[str, Json]:
+    """Start a captured server through its supervisor, and write down what it became. It carries no cookie:
+    it is known by its pid. Raises `port_taken` or `supervisor_refused`."""
+    require_free(port)
+    control = kept["supervisor"]["control"]
+    process = supervised.start(control)
+    facts = {
+        "pid": process.pid,
+        "start_ticks": process.start_ticks,
+        "pgid": process.pgid,
+        "boot_id": state.boot_id(),
+        "cookie": cookie,
+        "port": port,
+        "argv": redact.redact_argv(kept["argv"]),
+        "cwd": kept["cwd"],
+        "log": kept.get("log") or str(ctx.deploy_dir / "no-log"),
+        "control": control,
+        **loads.describe_models(kept["argv"]),
+        "at": time.time(),
+    }
+    state.write_private(ctx.deploy_dir / name, json.dumps(facts, indent=1).encode())
+    return facts
+
+
+def require_free(port: int) -> None:
+    if not procs.port_is_free(port):
+        holder = members.describe_holder(procs.scan_processes(), port)
+        raise OpFailed("port_taken", f"port {port} is held by {holder}", host_state="no server was started")
 
 
 def resolve(ctx: Context, spec: dict[str, Json]) -> Start:
@@ -63,6 +100,10 @@ def resolve(ctx: Context, spec: dict[str, Json]) -> Start:
     env[procs.COOKIE] = str(spec["cookie"])
     # without it SGLang's workers overwrite their environment with their title, and the cookie in it
     env["SPT_NOENV"] = "1"
+    scope = kept.get("scope") if spec.get("vault") else spec.get("scope")
+    if scope:
+        argv = [*logout.scope_argv(str(scope), str(spec["cookie"])), *argv]
+        env.setdefault("XDG_RUNTIME_DIR", logout.runtime_dir())
     start = Start(
         argv=argv,
         env=env,
@@ -102,7 +143,8 @@ def _kept_server(ctx: Context, spec: dict[str, Json]) -> dict[str, Json]:
 def build_env(spec: dict[str, Json], kept: dict[str, Json], expand: Any) -> dict[str, str]:
     """From data alone: nothing of the agent's own environment gets in."""
     env = dict(kept.get("env") or login_env())
-    env.pop(procs.COOKIE, None)
+    for name in (procs.COOKIE, *supervised.INHERITED):
+        env.pop(name, None)
     for name in spec.get("unset") or ():
         env.pop(str(name), None)
     env.update({str(name): expand(str(value)) for name, value in (spec.get("set") or {}).items()})
@@ -156,11 +198,7 @@ def _check(start: Start) -> None:
 
 def start_server(start: Start, note: Path) -> dict[str, Json]:
     """Start it and write down what it is. Raises `port_taken` or `cannot_launch`; nothing runs then."""
-    if not procs.port_is_free(start.port):
-        holder = members.describe_holder(procs.scan_processes(), start.port)
-        raise OpFailed(
-            "port_taken", f"port {start.port} is held by {holder}", host_state="no server was started"
-        )
+    require_free(start.port)
     log = os.open(start.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     user = group = None
     if start.uid is not None:

@@ -70,6 +70,16 @@ def list_newest(deploys: Path) -> list[dict[str, Json]]:
     return list(found.values())
 
 
+def find_cookie(deploys: Path, pid: int, start_ticks: int) -> str | None:
+    """Of a server that a deploy started through its supervisor: it carries none itself."""
+    for name in NOTES:
+        for path in deploys.glob(f"*/{name}"):
+            note = state.read_json(path) or {}
+            if (note.get("pid"), note.get("start_ticks")) == (pid, start_ticks):
+                return str(note.get("cookie"))
+    return None
+
+
 def keep_load(deploy_dir: Path, note: dict[str, Json], load_s: float, marks: dict[str, float]) -> None:
     """Write it into the note of the server that was awaited."""
     for name in NOTES:

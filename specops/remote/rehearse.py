@@ -30,7 +30,7 @@ UNTOUCHED = "the old server was not touched"
 
 
 def rehearse(ctx: Context, args: dict[str, Json]) -> dict[str, Json]:
-    start = resolve(ctx, args["launch"])
+    start = resolve(ctx, {**args["launch"], "scope": None})
     folder = ctx.deploy_dir / "rehearsal"
     shutil.rmtree(folder, ignore_errors=True)
     began = time.monotonic()

@@ -8,7 +8,7 @@ from . import keeper, members, procs, state, stop
 from .api import api_of
 from .capture import OLD_SERVER, read_vault
 from .context import Context, OpFailed
-from .launch import SERVER_FILE, read_note, resolve, start_server
+from .launch import SERVER_FILE, read_note, resolve, start_server, start_supervised
 from .ready import Wait
 
 Json = Any
@@ -49,6 +49,8 @@ def _start(ctx: Context, kept: dict[str, Json], port: int) -> dict[str, Json]:
     # what an earlier restore left without its launcher, or started without writing it down
     stop.kill(ctx, {"cookie": _cookie(ctx), "port": port})
     stop.prove_port_free(port)
+    if stop.control_of(kept):
+        return start_supervised(ctx, kept, _cookie(ctx), port, OLD_NOTE)
     spec = {
         "vault": OLD_SERVER,
         "port": port,

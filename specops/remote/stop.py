@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from . import gpus, members, procs, state
+from . import gpus, members, procs, state, supervised
 from .capture import OLD_SERVER, read_vault
 from .context import Context, OpFailed
 from .launch import read_note
@@ -34,7 +34,14 @@ def stop(ctx: Context, args: dict[str, Json]) -> dict[str, Json]:
     _refuse_stranger(port, find())
     state.write_private(ctx.deploy_dir / MARK, b'{"signalled": true}')
     began = time.monotonic()
-    gone = stop_processes(find, launcher=(int(pid), ticks), drain_s=args["drain_s"], term_s=args["term_s"])
+    before = find()
+    control = control_of(read_vault(ctx, OLD_SERVER) or {})
+    if control:
+        supervised.stop(control, float(args["drain_s"]) + float(args["term_s"]))
+    # what a supervisor leaves of it: workers that are in no group or cgroup of its
+    gone = before | stop_processes(
+        find, launcher=(int(pid), ticks), drain_s=args["drain_s"], term_s=args["term_s"]
+    )
     prove_port_free(port)
     wait_for_gpus({key[0] for key in gone})
     return {"stopped": sorted(key[0] for key in gone), "seconds": round(time.monotonic() - began, 2)}
@@ -54,6 +61,8 @@ def kill(ctx: Context, args: dict[str, Json]) -> dict[str, Json]:
         seen.update(scan[member].key for member in found)
         return {scan[member].key for member in found}
 
+    if note.get("control") and launcher in find():
+        supervised.stop(note["control"], UNDO_TERM_S)
     gone = stop_processes(find, launcher=launcher, drain_s=0.0, term_s=UNDO_TERM_S)
     if launcher:
         procs.exit_status(launcher[0])
@@ -61,6 +70,12 @@ def kill(ctx: Context, args: dict[str, Json]) -> dict[str, Json]:
         prove_port_free(port)
         wait_for_gpus({key[0] for key in gone})
     return {"stopped": sorted(key[0] for key in gone), "serving": {"line": f"nothing serves on port {port}"}}
+
+
+def control_of(kept: dict[str, Json]) -> dict[str, list[str]] | None:
+    """How the supervisor of a captured server is told to stop and start it; None where it has none."""
+    found = (kept.get("supervisor") or {}).get("control")
+    return found if isinstance(found, dict) else None
 
 
 def finder_of_old(ctx: Context, pid: int, ticks: int) -> Callable[[], set[tuple[int, int]]]:

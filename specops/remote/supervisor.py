@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
+from typing import Any
 
-from . import procs
+from . import procs, supervised
 from .procs import Process
 
 SUPERVISORS = {
@@ -30,9 +31,11 @@ LOOP = re.compile(r"(^|[\s;&|(])(while|until)\s")
 SCRIPT_CAP = 256 * 1024
 
 
-def find_supervisor(processes: dict[int, Process], pid: int) -> dict[str, str] | None:
-    """`{kind, name, how}` of what owns the launcher `pid`, None where nothing does."""
-    return _container(processes, pid) or _ancestor(processes, pid) or _systemd(pid)
+def find_supervisor(processes: dict[int, Process], pid: int) -> dict[str, Any] | None:
+    """`{kind, name, how, control}` of what owns the launcher `pid`, None where nothing does. `control` is
+    how it is told to stop and start it (supervised.py), None where we cannot tell it."""
+    boss = _container(processes, pid) or _ancestor(processes, pid) or _systemd(pid)
+    return None if boss is None else {**boss, "control": supervised.find_control(boss, processes, pid)}
 
 
 def _cgroups(pid: int | str) -> list[str]:
@@ -65,6 +68,14 @@ def _systemd(pid: int) -> dict[str, str] | None:
         if unit.endswith(".service") and group not in own and not NOT_OWNERS.match(unit):
             kind = "systemd --user" if "/user@" in group else "systemd"
             return {"kind": kind, "name": unit, "how": f"its cgroup {group}"}
+    return None
+
+
+def find_scope(pid: int) -> str | None:
+    """`user` or `system` where specops started it in a scope of its own (logout.py)."""
+    for group in _cgroups(pid):
+        if re.search(r"/specops-[^/]+\.scope$", group):
+            return "user" if "/user@" in group else "system"
     return None
 
 

@@ -38,9 +38,12 @@ class LaunchSpec:
     """Folders that go in front of PATH."""
     port: int
     cookie: str
+    scope: str | None = None
+    """`user` or `system`: started in a scope of systemd's, which no logout ends."""
 
     def as_json(self) -> dict[str, Any]:
         return {
+            **({"scope": self.scope} if self.scope else {}),
             "argv": list(self.argv),
             "cwd": self.cwd,
             "env": {

@@ -12,6 +12,7 @@ from specops.config.playbook import Playbook, load_playbook
 from specops.engine.room import GIB, check_room, derived_ports
 from specops.errors import Refused
 from specops.facts.host import HostFacts
+from specops.facts.platform import parse_platform
 from specops.remote import models, room
 from tests.unit.remote.servers import free_port, serving
 
@@ -124,3 +125,24 @@ def test_a_model_is_the_shards_of_its_index(tmp_path: Path) -> None:
     assert models.read_model(str(tmp_path))["detail"] == "b.safetensors is empty"
     index.write_text("{")
     assert "is damaged" in models.read_model(str(tmp_path))["detail"]
+
+
+@pytest.mark.parametrize(
+    ("scope", "logout", "words"),
+    [
+        ("none", {"systemd": True, "kills": True}, "KillUserProcesses ends what the sessions of ops leave"),
+        ("user", {"systemd": False}, "systemd does not run this machine"),
+        ("user", {"systemd": True}, "ends with its last session"),
+        ("system", {"systemd": True}, "may not start a system scope"),
+    ],
+)
+def test_a_server_that_would_not_outlive_its_session_is_refused(
+    playbook: Playbook, scope: Any, logout: dict[str, Any], words: str
+) -> None:
+    book = replace(playbook, server=replace(playbook.server, tp=1, scope=scope))
+    found = seen(book)
+    platform = parse_platform({**found.raw["platform"], "logout": logout})
+    with pytest.raises(Refused, match=words):
+        check_room(replace(found, platform=platform), book, "box")
+    lingering = replace(platform, systemd=True, linger=True, kills_at_logout=False, uid=0)
+    assert said(replace(found, platform=lingering), book)["logout"] == ("ok", "the server outlives it")

@@ -89,3 +89,7 @@ def test_a_systemd_unit_is_seen_by_its_cgroup(monkeypatch: pytest.MonkeyPatch) -
     assert (found["kind"], found["name"]) == ("systemd", "sglang.service")
     assert supervisor._systemd(8) is None
     assert supervisor._systemd(9) is None
+    groups[11] = ["/user.slice/user-1000.slice/user@1000.service/app.slice/specops-20261130-1.scope"]
+    groups[12] = ["/system.slice/specops-20261130-1.scope"]
+    assert (supervisor.find_scope(11), supervisor.find_scope(12)) == ("user", "system")
+    assert supervisor.find_scope(7) is None
