@@ -191,6 +191,10 @@ class Playbook:
     stop: Stop = setting("how the old server goes", default=Stop())
     smoke: Smoke = setting("the proof", default=Smoke())
     sweep: Sweep = setting("levels to measure", default=Sweep())
+    activation: Literal["in_place", "copy"] = setting(
+        "copy: launch from a copy of the package, for installs that are shared or read-only",
+        default="in_place",
+    )
     patches: tuple[str, ...] = setting("patches besides the gate's own, in this order", default=())
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from specops.config.patch import FileChange as PatchFile
 from specops.config.patch import Patch, for_release
@@ -27,6 +27,12 @@ class Changes:
     diffs: tuple[FileDiff, ...]
     modules: tuple[str, ...]
     """Changed modules by name, for the rehearsal."""
+    copied: tuple[FileChange, ...] = ()
+    """Of `activation: copy`: made in a copy of the package, not in the install."""
+
+    @property
+    def all(self) -> tuple[FileChange, ...]:
+        return (*self.files, *self.copied)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -96,6 +102,13 @@ def patch_changes(
     diffs += [FileDiff(path=c.path, diff="back to the bytes before the deploy in force") for c in back]
     names = [name for patch in patches for name in for_release(patch, install.version).modules]
     return Changes(files=(*files, *back), diffs=tuple(diffs), modules=tuple(names))
+
+
+def in_copy(changes: Changes, root: str) -> Changes:
+    """The same, with what is below the install's folder made in a copy of it."""
+    inside = [change for change in changes.files if change.path.startswith(root + "/")]
+    rest = tuple(change for change in changes.files if change not in inside)
+    return replace(changes, files=rest, copied=tuple(inside))
 
 
 def _wanted(patches: Sequence[Patch], install: Install, host: str) -> list[tuple[Patch, PatchFile]]:

@@ -9,7 +9,7 @@ from specops.config.patch import Patch
 from specops.config.playbook import OnInconclusive, Playbook
 from specops.connect.base import Connector
 from specops.engine import preflight
-from specops.engine.changes import Changes, Reader, added_file, patch_changes
+from specops.engine.changes import Changes, Reader, added_file, in_copy, patch_changes
 from specops.engine.patches import WHOLE_PROOF, choose_patches, find_unproven, gate_candidates
 from specops.engine.place import Place
 from specops.engine.plan import Outage, Plan, new_id
@@ -18,6 +18,7 @@ from specops.facts.host import HostFacts, Question, read_host_facts
 from specops.facts.install import Install
 from specops.facts.server import Server
 from specops.facts.state import Current
+from specops.steps.activation import COPY, make_copy, prove_copy
 from specops.steps.files import back_up, check_files, digest, stage, swap
 from specops.steps.gate import Gate, choose_gate, has_native, native_config
 from specops.steps.launch import Launch, build_launch, graphs_on
@@ -156,6 +157,9 @@ class _Deploy:
     checks: tuple[Check, ...] = ()
 
     def plan(self, changes: Changes) -> Plan | Nothing:
+        if self.wish.playbook.activation == "copy":
+            changes = in_copy(changes, self.install.root)
+        preflight.require_activation(changes, self.install, self.facts, self.place.host)
         changes = self._with_gate_file(changes)
         start = build_launch(
             self._on_host(),
@@ -168,19 +172,19 @@ class _Deploy:
             patches=self.patches,
         )
         preflight.require_patches_fit(self.patches, start.argv, self.facts, self.wish.playbook)
-        if not changes.files and self._serves(start):
+        if not changes.files and self._serves(start, changes):
             return Nothing(facts=self.facts, why="the files, the arguments and the server are already so")
         name = new_id()
-        spec = self._spec(name, start)
+        spec = self._spec(name, start, changes)
         return Plan(
             id=name,
             kind="deploy",
             host=self.place.host,
             instance=self._instance(),
             facts_digest=self.facts.digest,
-            summary=self._summary(),
+            summary=self._summary(changes),
             steps=self._steps(changes, spec, start),
-            blobs={c.after: c.content for c in changes.files if c.after and c.content is not None},
+            blobs={c.after: c.content for c in changes.all if c.after and c.content is not None},
             outage=foresee_outage(self.facts, start.argv),
             diffs=changes.diffs,
             launch=start.argv,
@@ -191,6 +195,7 @@ class _Deploy:
                 f"gate: {self.gate.kind}: {self.gate.why}",
                 *map(_unproven_note, self.unproven),
                 *supervisor_notes(self.facts.server),
+                *self._copy_notes(changes),
                 *start.notes,
             ),
         )
@@ -214,14 +219,16 @@ class _Deploy:
         file, diff = added_file(path, found, self.gate.config)
         return replace(changes, files=(*changes.files, file), diffs=(*changes.diffs, diff))
 
-    def _serves(self, start: Launch) -> bool:
+    def _serves(self, start: Launch, changes: Changes) -> bool:
         server, current = self.facts.server, self.facts.state.current
         if server is None or current is None or not server.healthy or server.cookie not in current.cookies:
+            return False
+        if (current.summary.get("copied") or {}) != {c.path: c.after for c in changes.copied}:
             return False
         same_env = all(server.env.get(key) == value for key, value in self._env().items())
         return tuple(server.argv[1:]) == tuple(start.argv[1:]) and same_env
 
-    def _spec(self, name: str, start: Launch) -> LaunchSpec:
+    def _spec(self, name: str, start: Launch, changes: Changes) -> LaunchSpec:
         server, book = self.facts.server, self.wish.playbook
         return LaunchSpec(
             argv=start.argv,
@@ -230,6 +237,7 @@ class _Deploy:
             set=self._env(),
             unset=book.env.unset,
             path=(start.argv[0].rsplit("/", 1)[0],),
+            modules=(COPY,) if changes.copied else (),
             port=self.place.port,
             cookie=name,
             scope=book.server.scope if book.server.scope != "none" else None,
@@ -243,10 +251,19 @@ class _Deploy:
     def _instance(self) -> dict[str, object]:
         return {**self.place.reference(), "root": self.install.root}
 
-    def _summary(self) -> dict[str, object]:
+    def _copy_notes(self, changes: Changes) -> tuple[str, ...]:
+        if not changes.copied:
+            return ()
+        return (
+            f"activation: copy: the server starts from a copy of {self.install.root}, which stays as it is",
+        )
+
+    def _summary(self, changes: Changes) -> dict[str, object]:
         current = self.facts.state.current
         book = self.wish.playbook
+        copied = {"copied": {c.path: c.after for c in changes.copied}} if changes.copied else {}
         return {
+            **copied,
             "playbook": book.name,
             "gate": self.gate.kind,
             "threshold": book.gate.threshold if self.gate.kind != "none" else None,
@@ -260,7 +277,7 @@ class _Deploy:
         server, book, port = self.facts.server, self.wish.playbook, self.place.port
         clocks = Clocks(progress_s=book.ready.progress_s, cap_s=book.ready.cap_s)
         pid, ticks = (server.pid, server.start_ticks) if server else (None, None)
-        files = changes.files
+        files, copied = changes.files, changes.copied
         staged = [{"path": c.path, "sha256": c.after} for c in files if c.path.startswith(self.install.root)]
         smoke = build_smoke(
             book,
@@ -273,16 +290,18 @@ class _Deploy:
             prompts=list(self.wish.prompts) if self.wish.prompts else None,
         )
         return (
-            *([check_files(files)] if files else []),
+            *([check_files(changes.all)] if changes.all else []),
             *([back_up(files)] if any(c.before for c in files) else []),
             capture(pid, ticks, port),
-            *([stage(files)] if files else []),
-            rehearse(spec, staged, changes.modules),
+            *([stage(changes.all)] if changes.all else []),
+            *([make_copy(copied)] if copied else []),
+            rehearse(spec, staged, changes.modules, COPY if copied else None),
             *self._warm(),
             stop(pid, ticks, port, drain_s=book.stop.drain_s, term_s=book.stop.term_s, clocks=clocks),
             *([swap(files)] if files else []),
             launch(spec),
             await_ready(port, spec.cookie, clocks, start.expect, self.gate.kind),
+            *([prove_copy(copied, spec.cookie)] if copied else []),
             smoke_step({**smoke, "python": spec.argv[0], "cookie": spec.cookie}),
         )
 
@@ -295,7 +314,8 @@ class _Deploy:
     def _env_changes(self, spec: LaunchSpec) -> dict[str, str | None]:
         had = self.facts.server.env if self.facts.server else {}
         gone = {key: None for key in spec.unset if key in had}
-        return {**gone, **{key: value for key, value in spec.set.items() if had.get(key) != value}}
+        front = {"PYTHONPATH": f"{COPY} in front"} if spec.modules else {}
+        return {**gone, **front, **{key: value for key, value in spec.set.items() if had.get(key) != value}}
 
     def _restores(self, changes: Changes) -> tuple[str, ...]:
         files = [f"{c.path}: {'removed' if c.before is None else c.before[:12] + '…'}" for c in changes.files]

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from specops.config.patch import Patch
 from specops.config.playbook import Playbook
+from specops.engine.changes import Changes
 from specops.engine.words import since
 from specops.errors import Locked, Refused, Unfinished
 from specops.facts.host import HostFacts
@@ -156,7 +157,7 @@ def require_proven(unproven: Sequence[Patch], accepted: bool, host: str) -> None
 
 def require_patched(install: Install, current: Current | None, known: Mapping[str, Patch], host: str) -> None:
     """There is a patch to drop, and the bytes from before it are at hand."""
-    if current and any(file.path.startswith(install.root + "/") for file in current.installed):
+    if current and (current.summary.get("copied") or _in_install(current, install)):
         return
     content = [(p, p.releases[install.version]) for p in known.values() if install.version in p.releases]
     for patch, release in content:
@@ -173,3 +174,36 @@ def require_patched(install: Install, current: Current | None, known: Mapping[st
         host_state=UNCHANGED,
         next_command=f"specops status --host {host}",
     )
+
+
+def require_activation(changes: Changes, install: Install, facts: HostFacts, host: str) -> None:
+    """The install can be written where it is to change; a copy can be loaded by the server and starts from
+    the install's own bytes."""
+    in_place = [change for change in changes.files if change.path.startswith(install.root + "/")]
+    if in_place and not install.writable:
+        raise Refused(
+            f"{host}: {install.root} cannot be written by {facts.platform.user}, and {len(in_place)} of its "
+            "files are to change",
+            host_state=UNCHANGED,
+            next_command="--set activation=copy launches from a copy and changes no file of the install",
+        )
+    if not changes.copied:
+        return
+    current, server = facts.state.current, facts.server
+    if current and _in_install(current, install):
+        raise Refused(
+            f"{host}: deploy {current.id} has changed this install in place; a copy starts from its bytes",
+            host_state=UNCHANGED,
+            next_command=f"specops patch drop --host {host}, then deploy with activation=copy",
+        )
+    if server and server.uid != facts.platform.uid:
+        raise Refused(
+            f"{host}: the server runs as uid {server.uid}, which cannot read a copy that belongs to "
+            f"{facts.platform.user}",
+            host_state=UNCHANGED,
+            next_command="reach the host as that server's user, or leave `activation: in_place`",
+        )
+
+
+def _in_install(current: Current, install: Install) -> bool:
+    return any(file.path.startswith(install.root + "/") for file in current.installed)

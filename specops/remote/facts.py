@@ -119,8 +119,8 @@ def read_install(python: str, files: Json, root: Json = None) -> Json:
     return {
         "python": path,
         "root": str(folder),
-        "version": read_version(folder) or "unknown",
-        "torch": metadata_version(folder.parent, "torch"),
+        "version": read_version(folder) or _version_beside(path, "sglang") or "unknown",
+        "torch": metadata_version(folder.parent, "torch") or _version_beside(path, "torch"),
         "writable": all(os.access(parent, os.W_OK) for parent in parents if parent.exists()),
         "files": hashes,
     }
@@ -136,6 +136,15 @@ def read_contents(install: Json, wanted: set[str]) -> dict[str, str]:
                 if store.sha256(data) == digest:
                     found[digest] = base64.b64encode(zlib.compress(data)).decode()
     return found
+
+
+def _version_beside(python: str, name: str) -> str | None:
+    """Of an editable install: its metadata is with the interpreter, not beside the checkout."""
+    for site in Path(python).parent.parent.glob("lib/python3*/site-packages"):
+        found = metadata_version(site, name)
+        if found:
+            return found
+    return None
 
 
 def read_version(root: Path) -> str | None:

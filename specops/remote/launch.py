@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import pwd
+import re
 import resource
 import shutil
 import subprocess
@@ -20,6 +21,8 @@ from .context import Context, OpFailed
 
 Json = Any
 LOGIN_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+COPY = re.compile(r"/instances/[^/]+/deploys/[^/]+/copy/?$")
+"""Of any deploy on this machine (activation.py)."""
 SERVER_FILE = "server.json"
 """In the deploy's folder: the pid, start ticks, log and cookie of what `server.launch` started."""
 
@@ -84,19 +87,23 @@ def require_free(port: int) -> None:
         raise OpFailed("port_taken", f"port {port} is held by {holder}", host_state="no server was started")
 
 
+def expand(ctx: Context, text: str) -> str:
+    return state.expand(text, deploy_dir=ctx.deploy_dir, machine=ctx.store_dir.parent)
+
+
 def resolve(ctx: Context, spec: dict[str, Json]) -> Start:
     """A LaunchSpec on this host. Raises `cannot_launch` for what could not be started at all."""
 
-    def expand(text: str) -> str:
-        return state.expand(text, deploy_dir=ctx.deploy_dir, machine=ctx.store_dir.parent)
+    def fill(text: str) -> str:
+        return expand(ctx, text)
 
     kept = _kept_server(ctx, spec)
     if spec.get("vault"):
         argv, cwd = list(kept["argv"]), str(kept["cwd"])
         env = {**kept["env"]}
     else:
-        argv, cwd = [expand(str(word)) for word in spec["argv"]], expand(str(spec.get("cwd") or "~"))
-        env = build_env(spec.get("env") or {}, kept, expand)
+        argv, cwd = [fill(str(word)) for word in spec["argv"]], fill(str(spec.get("cwd") or "~"))
+        env = build_env(spec.get("env") or {}, kept, fill)
     env[procs.COOKIE] = str(spec["cookie"])
     # without it SGLang's workers overwrite their environment with their title, and the cookie in it
     env["SPT_NOENV"] = "1"
@@ -110,7 +117,7 @@ def resolve(ctx: Context, spec: dict[str, Json]) -> Start:
         cwd=cwd,
         port=int(spec["port"]),
         cookie=str(spec["cookie"]),
-        log=Path(expand(str(spec.get("log") or "{deploy_dir}/server.log"))),
+        log=Path(fill(str(spec.get("log") or "{deploy_dir}/server.log"))),
         umask=kept["umask"] if isinstance(kept.get("umask"), int) else -1,
         limits=kept.get("limits") or {},
         **_identity(kept),
@@ -151,7 +158,18 @@ def build_env(spec: dict[str, Json], kept: dict[str, Json], expand: Any) -> dict
     front = [expand(str(folder)) for folder in spec.get("path") or ()]
     rest = [part for part in env.get("PATH", LOGIN_PATH).split(":") if part and part not in front]
     env["PATH"] = ":".join([*front, *rest])
+    _set_modules(env, [expand(str(folder)) for folder in spec.get("modules") or ()])
     return env
+
+
+def _set_modules(env: dict[str, str], front: list[str]) -> None:
+    """`front` before the module path, and no copy that an earlier deploy was launched from behind it."""
+    was = env.get("PYTHONPATH", "").split(":") if env.get("PYTHONPATH") else []
+    parts = [*front, *(part for part in was if part not in front and not COPY.search(part))]
+    if parts != was:
+        env["PYTHONPATH"] = ":".join(parts)
+    if not parts:
+        env.pop("PYTHONPATH", None)
 
 
 def login_env() -> dict[str, str]:

@@ -19,6 +19,10 @@ def find(name: str) -> Op:
         from . import server_ops
 
         op = server_ops.OPS.get(name)
+    if op is None and name.startswith("copy."):
+        from . import activation
+
+        op = activation.OPS.get(name)
     if op is None and name == "smoke":
         from . import smoke_op
 

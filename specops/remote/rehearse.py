@@ -20,7 +20,7 @@ from . import gpus, procs
 from .context import Context, OpFailed
 from .facts import read_version
 from .flags import name_hints
-from .launch import Start, resolve
+from .launch import Start, expand, resolve
 
 Json = Any
 DEADLINE_S = 240.0
@@ -30,12 +30,15 @@ UNTOUCHED = "the old server was not touched"
 
 
 def rehearse(ctx: Context, args: dict[str, Json]) -> dict[str, Json]:
+    """`copy` names the folder of a copy that is there already, the one that the server is launched from."""
     start = resolve(ctx, {**args["launch"], "scope": None})
-    folder = ctx.deploy_dir / "rehearsal"
-    shutil.rmtree(folder, ignore_errors=True)
+    given = args.get("copy")
+    folder = Path(expand(ctx, given)) if given else ctx.deploy_dir / "rehearsal"
     began = time.monotonic()
     try:
-        root = copy_package(ctx, folder, args.get("files") or [])
+        if not given:
+            shutil.rmtree(folder, ignore_errors=True)
+            copy_package(ctx, folder, args.get("files") or [])
         report = _run_child(ctx, start, folder, args, hide_gpus=True)
         if not report.get("ok") and str(report.get("stage")).startswith("import") and gpus.find_smi():
             # some kernel packages look for a GPU when imported; an import alone takes no memory on it
@@ -45,14 +48,15 @@ def rehearse(ctx: Context, args: dict[str, Json]) -> dict[str, Json]:
             "rehearsal_failed", f"the rehearsal could not be prepared: {error}", host_state=UNTOUCHED
         ) from error
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        if not given:
+            shutil.rmtree(folder, ignore_errors=True)
     if not report.get("ok"):
         raise _failed(report)
     return {
         "modules": report.get("modules") or {},
         "arguments": report.get("arguments"),
         "version": report.get("version"),
-        "copied": root.name,
+        "copied": "sglang",
         "seconds": round(time.monotonic() - began, 1),
     }
 
@@ -67,6 +71,8 @@ def copy_package(ctx: Context, folder: Path, files: list[dict[str, Json]]) -> Pa
     root = folder / "sglang"
     folder.mkdir(mode=0o700)
     shutil.copytree(install, root, symlinks=True)
+    for base, _, _ in os.walk(root):  # a read-only install's folders come with their modes
+        os.chmod(base, os.stat(base).st_mode | 0o700)
     for file in files:
         path = Path(os.path.expanduser(str(file["path"])))
         if not path.is_relative_to(install):

@@ -36,6 +36,8 @@ class LaunchSpec:
     unset: tuple[str, ...] = ()
     path: tuple[str, ...] = ()
     """Folders that go in front of PATH."""
+    modules: tuple[str, ...] = ()
+    """Folders that go in front of PYTHONPATH."""
     port: int
     cookie: str
     scope: str | None = None
@@ -51,6 +53,7 @@ class LaunchSpec:
                 "set": dict(self.set),
                 "unset": list(self.unset),
                 "path": list(self.path),
+                "modules": list(self.modules),
             },
             "port": self.port,
             "cookie": self.cookie,
@@ -67,7 +70,10 @@ def capture(pid: int | None, start_ticks: int | None, port: int) -> Step:
     )
 
 
-def rehearse(spec: LaunchSpec, staged: Sequence[Mapping[str, Any]], modules: Sequence[str]) -> Step:
+def rehearse(
+    spec: LaunchSpec, staged: Sequence[Mapping[str, Any]], modules: Sequence[str], copy: str | None = None
+) -> Step:
+    """`copy` is the folder of a copy that an earlier step makes; None: the rehearsal makes its own."""
     return Step(
         name="rehearse imports and launch arguments on a copy",
         phase="rehearse",
@@ -77,6 +83,7 @@ def rehearse(spec: LaunchSpec, staged: Sequence[Mapping[str, Any]], modules: Seq
                 "files": [dict(file) for file in staged],
                 "launch": spec.as_json(),
                 "modules": list(modules),
+                **({"copy": copy} if copy else {}),
             },
         ),
         undo=Inert("a copy of the package, deleted again"),

@@ -45,6 +45,7 @@ class Host:
         self, release: str = "0.5.12", argv: list[str] | None = None, worker: bytes = BEFORE
     ) -> None:
         self.release, self.argv, self.worker = release, argv, worker
+        self.writable = True
         self.deploys: list[dict[str, Any]] = []
         self.installed: list[dict[str, Any]] = []
 
@@ -63,7 +64,7 @@ class Host:
             },
             "install": {
                 "python": "/opt/bin/python", "root": "/opt/sglang", "version": self.release, "torch": None,
-                "writable": True, "files": {"worker.py": sha256(self.worker)},
+                "writable": self.writable, "files": {"worker.py": sha256(self.worker)},
             },
             "models": models, "server": server, "port": {"free": True, "holder": None},
             "state": {"dir": "/s", "key": "k", "current": current},
@@ -232,3 +233,35 @@ def test_drop_leads_to_the_bytes_from_before_every_deploy_in_force(patches: dict
         bare: Any = Host(worker=worker)
         with pytest.raises(Refused, match=words):
             make_plan(PLACE, wish(patches, drop=True), bare)
+
+
+def in_copy(patches: dict[str, Patch], host: Any) -> Plan:
+    made = make_plan(PLACE, Wish(playbook=book("activation=copy"), available=patches), host)
+    assert isinstance(made, Plan)
+    return made
+
+
+def test_activation_by_copy_changes_no_file_of_the_install(patches: dict[str, Patch]) -> None:
+    made = in_copy(patches, Host(argv=["python", "-m", "sglang.launch_server"]))
+    ops = [step.do.op for step in made.steps]
+    assert "files.swap" not in ops
+    assert ops.index("copy.make") < ops.index("server.rehearse") < ops.index("server.stop")
+    assert ops.index("server.await") < ops.index("copy.prove") < ops.index("smoke")
+    assert made.summary["copied"] == {"/opt/sglang/worker.py": sha256(AFTER)}
+    started = next(step for step in made.steps if step.do.op == "server.launch").do.args["launch"]
+    assert started["env"]["modules"] == ["{deploy_dir}/copy"]
+    assert made.restores == ("server: pid 4711 (an SGLang server)",)
+
+
+def test_where_an_install_or_a_copy_cannot_be_used_is_refused(patches: dict[str, Patch]) -> None:
+    host: Any = Host()
+    host.writable = False
+    with pytest.raises(Refused, match="cannot be written by u") as refused:
+        make_plan(PLACE, wish(patches), host)
+    assert "activation=copy" in refused.value.next_command
+    assert in_copy(patches, host)
+    patched: Any = Host(worker=AFTER)
+    patched.installed = [{"path": "/opt/sglang/old.py", "before": None, "after": sha256(AFTER)}]
+    patched.worker = BEFORE
+    with pytest.raises(Refused, match="has changed this install in place"):
+        in_copy(patches, patched)

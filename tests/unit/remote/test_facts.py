@@ -51,6 +51,26 @@ def test_facts_without_a_server(tmp_path: Path, python: str) -> None:
     assert parsed.platform.uid == os.getuid()
 
 
+@pytest.mark.parametrize("finder", [False, True])
+def test_a_checkout_that_is_installed_editable_is_the_install(tmp_path: Path, finder: bool) -> None:
+    """By a path in a .pth file, or by a finder that a .pth file imports, as newer tools have it."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True)
+    (site,) = (tmp_path / "venv").glob("lib/python3*/site-packages")
+    tree = tmp_path / "checkout" / "python" / "sglang"
+    tree.mkdir(parents=True)
+    (tree / "__init__.py").write_text("raise SystemExit('nothing may import this')\n")
+    (site / "sglang-0.5.13.dev7+gabc.dist-info").mkdir()
+    (site / "torch-2.13.0.dist-info").mkdir()
+    line = str(tree.parent)
+    if finder:
+        line = "import editable_finder"
+        (site / "editable_finder.py").write_text(f"import sys; sys.path.append({str(tree.parent)!r})\n")
+    (site / "editable.pth").write_text(f"{line}\n")
+    install = facts.read_install(str(tmp_path / "venv" / "bin" / "python"), ["__init__.py"])
+    assert (install["root"], install["version"]) == (str(tree), "0.5.13.dev7+gabc")
+    assert (install["torch"], install["writable"]) == ("2.13.0", True)
+
+
 def test_facts_with_a_server_hold_no_secret(tmp_path: Path, python: str) -> None:
     with serving(tmp_path, "--api-key", "sk-hidden", HF_TOKEN="hf_hidden") as stand:
         found = facts.read_facts(params(tmp_path, python, stand.port))
