@@ -19,6 +19,8 @@ Json = Any
 POLL_S = 0.06
 METRICS_S = 0.15
 SWITCH = re.compile(r"Switch adaptive runtime state: steps (\d+) -> (\d+)")
+GATE = re.compile(r"Speculative gate (open|closed): #running-req")
+OTHER_RANK = re.compile(r"^\[[^\]]* TP[1-9]\d*[\] ]")
 DECODE = re.compile(r"Decode batch.*?#running-req: (\d+)")
 ACCEPT = re.compile(r"accept len: ([\d.]+)")
 GRAPH = re.compile(r"(?:cuda|cpu) graph: (True|False)")
@@ -189,10 +191,14 @@ class Observer:
 
     def take_line(self, line: str, now: float) -> None:
         self._diagnosis.feed(line, time.time())
-        switch = SWITCH.search(line)
+        switch, gate = SWITCH.search(line), GATE.search(line)
         decode = DECODE.search(line)
         if switch:
             self.switches.append((now, "open" if int(switch.group(2)) > 0 else "closed"))
+        elif gate:
+            # Every rank writes its own; all of them switch at the same step.
+            if not OTHER_RANK.match(line):
+                self.switches.append((now, gate.group(1)))
         elif decode:
             accept, graph, queue = ACCEPT.search(line), GRAPH.search(line), QUEUE.search(line)
             self.decodes.append(

@@ -74,3 +74,17 @@ def test_later_releases_add_signals() -> None:
     assert read_signals("", "native") == read_signals("0.5.23", "native")
     assert read_signals("0.5.5", "none").info_path == "/get_server_info"
     assert release_key("0.5.12.post1") > release_key("0.5.12")
+
+
+def test_the_patched_gate_tells_its_switches_in_the_log_once_for_all_ranks() -> None:
+    observer = make_bench(gate="batch-gate", release="0.5.12.post1").observer
+    words = "Speculative gate {}: #running-req: 6, threshold: 5, open steps: 38, closed steps: 0"
+    for at, tag, state in (
+        (1, " TP1", "closed"),
+        (1, " TP0", "closed"),
+        (2, "", "open"),
+        (3, " TP11", "open"),
+    ):
+        observer.take_line(f"[2026-11-30 09:55:15{tag}] {words.format(state)}", float(at))
+    observer.take_line("[2026-11-30 09:55:15] Speculative gate threshold: 5 -> 0", 4.0)
+    assert observer.switches == [(1.0, "closed"), (2.0, "open")]
