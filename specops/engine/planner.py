@@ -13,7 +13,9 @@ from specops.engine.changes import Changes, Reader, added_file, in_copy, patch_c
 from specops.engine.patches import WHOLE_PROOF, choose_patches, find_unproven, gate_candidates
 from specops.engine.place import Place
 from specops.engine.plan import Outage, Plan, new_id
+from specops.engine.proven import require_tried
 from specops.engine.room import Check, check_room, derived_ports
+from specops.errors import Refused
 from specops.facts.host import HostFacts, Question, read_host_facts
 from specops.facts.install import Install
 from specops.facts.server import Server
@@ -66,8 +68,7 @@ def make_plan(place: Place, wish: Wish, connector: Connector) -> Plan | Nothing:
     preflight.require_models(facts, place.host)
     checks = check_room(facts, wish.playbook, place.host)
     patches = _patches(wish, gate)
-    unproven = find_unproven(patches, place, connector)
-    preflight.require_proven(unproven, wish.accept_unproven, place.host)
+    unproven = _unproven(wish, patches, facts, install, place, connector)
     if unproven:
         wish = replace(wish, playbook=prove_in_full(wish.playbook))
     if wish.drop:
@@ -136,6 +137,28 @@ def _patches(wish: Wish, gate: Gate) -> tuple[Patch, ...]:
     patches = choose_patches(wish.available, [*wish.playbook.patches, *([gate.patch] if gate.patch else [])])
     preflight.require_one_gate(patches, gate)
     return patches
+
+
+def _unproven(
+    wish: Wish,
+    patches: tuple[Patch, ...],
+    facts: HostFacts,
+    install: Install,
+    place: Place,
+    connector: Connector,
+) -> tuple[Patch, ...]:
+    """Rebased patches that this host has not proven, and gates of which no closed step was ever executed.
+    Raises Refused unless they are accepted."""
+    rebased = find_unproven(patches, place, connector)
+    preflight.require_proven(rebased, wish.accept_unproven, place.host)
+    env = {**(facts.server.env if facts.server else {}), **place.env}
+    try:
+        require_tried(patches, install.version, wish.playbook, env, accepted=False)
+    except Refused:
+        if not wish.accept_unproven:
+            raise
+        return (*rebased, *(patch for patch in patches if patch.gate and not patch.origin))
+    return rebased
 
 
 def prove_in_full(playbook: Playbook) -> Playbook:

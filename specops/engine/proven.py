@@ -38,7 +38,7 @@ def require_tried(
                 f"patch {patch.id} {WORDS['applies only']} on SGLang {release} with "
                 f"{worker_name(worker)} and topk {topk}: {why}",
                 host_state="nothing was changed",
-                next_command="--accept-unproven deploys it all the same; the smoke test still decides",
+                next_command="--accept-unproven deploys it, kept only if S0 to S7 all pass",
             )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import compileall
 import shutil
 from pathlib import Path
 
@@ -33,13 +34,13 @@ def make_release(home: Path, release: str, index: str | None, advance: Advance) 
     stamp = environment.digest(older.STANDIN, source.python.parents[1] / READY, source.package.parent / READY)
     folder = home / "envs" / f"older-{release}-{stamp}"
     if not (folder / environment.STAMP).is_file():
-        environment.build(folder, lambda temp: _copy(source, temp))
+        environment.build(folder, lambda temp: _copy(source, temp, folder))
     advance(1.0)
     package = next((folder / "lib").glob("python3*/site-packages/sglang"))
     return Environment(python=folder / "bin" / "python", package=package)
 
 
-def _copy(source: older.OlderLab, folder: Path) -> None:
+def _copy(source: older.OlderLab, folder: Path, final: Path) -> None:
     shutil.copytree(
         source.python.parents[1], folder, symlinks=True, copy_function=environment.link, dirs_exist_ok=True
     )
@@ -54,6 +55,8 @@ def _copy(source: older.OlderLab, folder: Path) -> None:
     shutil.copytree(
         older.STANDIN, site, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__", "*.pyc")
     )
+    # An unpacked wheel has no bytecode and the lab's servers write none: every process would compile anew.
+    compileall.compile_dir(site / "sglang", quiet=2, stripdir=str(folder), prependdir=str(final))
 
 
 def _drop(path: Path) -> None:

@@ -90,7 +90,7 @@ def plan(
     patches: dict[str, Patch], playbook: Playbook, release: str = "0.5.12", old: str | None = None
 ) -> Plan:
     host = Host(release, old.split() if old is not None else None)
-    made = make_plan(PLACE, Wish(playbook=playbook, available=patches), host)  # type: ignore[arg-type]
+    made = make_plan(PLACE, Wish(playbook=playbook, available=patches, accept_unproven=True), host)  # type: ignore[arg-type]
     assert isinstance(made, Plan)
     return made
 
@@ -183,7 +183,7 @@ def local(patches: dict[str, Patch], tmp_path: Path) -> dict[str, Patch]:
 def test_a_drifted_install_leads_to_a_rebase(patches: dict[str, Patch]) -> None:
     host: Any = Host(worker=VENDOR)
     with pytest.raises(Refused, match="has drifted") as refused:
-        make_plan(PLACE, wish(patches), host)
+        make_plan(PLACE, wish(patches, accept_unproven=True), host)
     assert refused.value.next_command.startswith("specops patch rebase gate --host box")
     conflicting: Any = Host(worker=b"STEPS = 4\n")
     with pytest.raises(Refused, match=r"1 have no place\n(.|\n)*<<<<<<< the install, from line 1\nSTEPS = 4"):
@@ -213,7 +213,14 @@ def test_a_rebased_patch_is_taken_for_its_bytes_and_proven_in_full(local: dict[s
     host.deploys[0]["checks"] = checks
     assert isinstance(make_plan(PLACE, wish(local), host), Plan)
     plain: Any = Host()
-    assert make_plan(PLACE, wish(local), plain).summary["patches"] == ["gate"]  # type: ignore[union-attr]
+    with pytest.raises(
+        Refused, match=r"patch gate applies only on SGLang 0.5.12 with EAGLEWorker and topk 4"
+    ):
+        make_plan(PLACE, wish(local), plain)
+    tried = make_plan(PLACE, wish(local, accept_unproven=True), plain)
+    assert isinstance(tried, Plan)
+    assert tried.summary["patches"] == ["gate"]
+    assert any("kept only if S0 to S7 all pass" in note for note in tried.notes)
 
 
 def test_drop_leads_to_the_bytes_from_before_every_deploy_in_force(patches: dict[str, Patch]) -> None:
@@ -236,7 +243,9 @@ def test_drop_leads_to_the_bytes_from_before_every_deploy_in_force(patches: dict
 
 
 def in_copy(patches: dict[str, Patch], host: Any) -> Plan:
-    made = make_plan(PLACE, Wish(playbook=book("activation=copy"), available=patches), host)
+    made = make_plan(
+        PLACE, Wish(playbook=book("activation=copy"), available=patches, accept_unproven=True), host
+    )
     assert isinstance(made, Plan)
     return made
 
@@ -257,7 +266,7 @@ def test_where_an_install_or_a_copy_cannot_be_used_is_refused(patches: dict[str,
     host: Any = Host()
     host.writable = False
     with pytest.raises(Refused, match="cannot be written by u") as refused:
-        make_plan(PLACE, wish(patches), host)
+        make_plan(PLACE, wish(patches, accept_unproven=True), host)
     assert "activation=copy" in refused.value.next_command
     assert in_copy(patches, host)
     patched: Any = Host(worker=AFTER)
