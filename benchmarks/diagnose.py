@@ -90,9 +90,9 @@ class Bench:
     nccl_port: int
 
     def run(self, failure: Failure, work: Path) -> dict[str, Json]:
-        ctx, journal = self._context(failure.id, work)
+        ctx, journal = self.make_context(failure.id, work)
         port = free_port()
-        spec = self._spec(failure, ctx, port, work)
+        spec = self.make_spec(failure, ctx, port, work)
         if "--nccl-port" in failure.flags:
             hold(self.nccl_port)
         began = time.time()
@@ -117,7 +117,7 @@ class Bench:
         shutil.copyfile(eye.log, work / f"{failure.id}.log")
         return row
 
-    def _context(self, name: str, work: Path) -> tuple[Context, list[dict[str, Json]]]:
+    def make_context(self, name: str, work: Path) -> tuple[Context, list[dict[str, Json]]]:
         folder = work / "state" / "instances" / "i" / "deploys" / name
         folder.mkdir(parents=True)
         packed = work / "agent.zip"
@@ -136,7 +136,7 @@ class Bench:
         )
         return ctx, journal
 
-    def _spec(self, failure: Failure, ctx: Context, port: int, work: Path) -> dict[str, Json]:
+    def make_spec(self, failure: Failure, ctx: Context, port: int, work: Path) -> dict[str, Json]:
         target, draft = self.models / "target", self.models / "draft"
         if failure.target:
             target = broken_models.copy(target, work / "target")
@@ -167,7 +167,8 @@ class Bench:
     def _package(self, failure: Failure, into: Path) -> Path:
         """A copy of the install's package with the failure's code in it, to go on the module path."""
         package, copy = self.environment.package, into / "sglang"
-        shutil.copytree(package, copy, copy_function=os.link, ignore=shutil.ignore_patterns("__pycache__"))
+        # the bytecode comes along: it is checked against its source's time, and a link keeps that
+        shutil.copytree(package, copy, copy_function=os.link)
         changed = {path: (package / path).read_bytes() + text.encode() for path, text in failure.code.items()}
         for diff in (ROOT / "patches" / failure.patch / RELEASE).glob("*.diff") if failure.patch else ():
             text = diff.read_text(encoding="utf-8")
