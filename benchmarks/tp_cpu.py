@@ -63,6 +63,7 @@ def main() -> int:
     parser.add_argument("--threshold", type=int, default=5)
     parser.add_argument("--checks", default="S0,S3,S2,S5,S6")
     parser.add_argument("--log-interval", type=int, default=10, help="steps; fewer make a shorter proof")
+    parser.add_argument("--no-kill", action="store_true", help="one deploy only, and no rank is killed")
     common_arguments(parser)
     parser.set_defaults(levels=[1, 5, 6], tokens=16)
     options = parser.parse_args()
@@ -94,7 +95,7 @@ def main() -> int:
         machine={"cpus": os.cpu_count(), "gpu": "none"},
         budget_s=options.budget_s,
     )
-    whole = run(record, levels=options.levels, tokens=options.tokens, limit_s=2400)
+    whole = run(record, levels=options.levels, tokens=options.tokens, limit_s=2400, kill=not options.no_kill)
     print("\n".join(table(record.rows, box.tp)), flush=True)
     return 0 if whole else 1
 

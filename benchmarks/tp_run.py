@@ -221,7 +221,7 @@ def deploy_and_kill(record: Record, limit_s: float) -> None:
     record.add("death", **killer.row(events))
 
 
-def tell(record: Record, *, levels: Sequence[int], tokens: int, limit_s: float) -> None:
+def tell(record: Record, *, levels: Sequence[int], tokens: int, limit_s: float, kill: bool) -> None:
     """The whole run. Raises OutOfTime between phases; what then still runs is ended."""
     box = record.box
     before = look(box)
@@ -232,8 +232,9 @@ def tell(record: Record, *, levels: Sequence[int], tokens: int, limit_s: float) 
             how = deploy(record, "first-again", ["--set", "smoke.checks=[S0, S3]"], limit_s)
         if how.startswith("deployed"):
             add_gate(record, "after the first deploy")
-            deploy_and_kill(record, limit_s)
-            add_gate(record, "of the server of before, started again")
+            if kill:
+                deploy_and_kill(record, limit_s)
+                add_gate(record, "of the server of before, started again")
             arms = {"gated": box.threshold, "always-on": ALWAYS_OPEN, "always-closed": 0}
             measure_arms(record, arms, levels, tokens, keep_s=TAKE_BACK_S)
             take_back(record, TAKE_BACK_S)
@@ -254,11 +255,11 @@ def take_back(record: Record, limit_s: float) -> None:
     add_deploy(record, "rollback", events)
 
 
-def run(record: Record, *, levels: Sequence[int], tokens: int, limit_s: float) -> bool:
+def run(record: Record, *, levels: Sequence[int], tokens: int, limit_s: float, kill: bool = True) -> bool:
     """True if the run came to its end; whatever stops it is a row. Nothing of it is left running."""
     write_configuration(record.box)
     try:
-        tell(record, levels=levels, tokens=tokens, limit_s=limit_s)
+        tell(record, levels=levels, tokens=tokens, limit_s=limit_s, kill=kill)
     except Exception as problem:
         record.add("note", message=f"{type(problem).__name__}: {problem}")
         return False
