@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 from dataclasses import dataclass
@@ -77,3 +78,26 @@ def link(source: str, target: str) -> None:
         os.link(source, target)
     except OSError:
         shutil.copyfile(source, target)
+
+
+def write_patch(mutant: Mutant, package: Path, into: Path) -> str:
+    """The mutant as a patch that can be deployed: a folder below `into`; returns the patch's id."""
+    name = f"zoo-{mutant.id}"
+    folder = into / name
+    folder.mkdir(parents=True)
+    files = []
+    for path, data in mutate(mutant, package).items():
+        before = (package / path).read_bytes()
+        diff = f"{Path(path).stem}.diff"
+        source = next(d for d in mutant.folder.glob("*.diff") if d.read_text().startswith(f"--- a/{path}\n"))
+        shutil.copyfile(source, folder / diff)
+        pins = {"before": hashlib.sha256(before).hexdigest(), "after": hashlib.sha256(data).hexdigest()}
+        files.append({"path": path, **pins, "diff": diff})
+    modules = ["sglang." + file["path"].removesuffix(".py").replace("/", ".") for file in files]
+    patch = {
+        "id": name,
+        "title": f"sabotaged on purpose: {mutant.what}",
+        "releases": {mutant.release: {"files": files, "modules": modules}},
+    }
+    (folder / "patch.yaml").write_text(yaml.safe_dump(patch, sort_keys=False), encoding="utf-8")
+    return name
