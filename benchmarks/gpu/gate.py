@@ -31,6 +31,7 @@ from benchmarks.gpu.serving import Failed, Server, serve
 
 ROOT = Path(__file__).resolve().parents[2]
 RELEASE, THRESHOLD = "0.5.12.post1", 5
+TOKENS = 256
 LEVELS = (1, 2, 5, 6, 10, 30, 64)
 FILES = ROOT / "patches" / "batch-gate"
 SPEC = {
@@ -52,7 +53,7 @@ def main() -> int:
     parser.add_argument("--gpu", default="0")
     parser.add_argument("--port", type=int, default=31599)
     parser.add_argument("--repeats", type=int, default=4)
-    parser.add_argument("--tokens", type=int, default=256)
+    parser.add_argument("--tokens", type=int, default=TOKENS)
     parser.add_argument("--until", type=float, default=560, help="seconds; no stage starts after 0.75 of it")
     asked = parser.parse_args()
     asked.out.mkdir(parents=True, exist_ok=True)

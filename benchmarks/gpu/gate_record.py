@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import specops
-from benchmarks.gpu.gate import FILES, RELEASE
+from benchmarks.gpu.gate import FILES, RELEASE, SPEC, TOKENS
+from specops.config.patch import load_patch
+from specops.config.proof import Proof, keep_proof, patch_bytes
 
 RESULT = Path(__file__).resolve().parents[1] / "results" / f"gate_gpu_{RELEASE}.json"
 Row = dict[str, Any]
@@ -77,6 +79,25 @@ def ratio(ours: list[float], theirs: list[float]) -> list[float]:
     return [round(value / middle, 3) for value in (statistics.median(ours), min(ours), max(ours))]
 
 
+def keep_proofs(rows: list[Row], gate: str) -> None:
+    """The patch's proof of each worker whose waves were all answered with this code, closed steps counted."""
+    patch = load_patch(FILES)
+    for worker, draft in SPEC.items():
+        ran = [row for row in rows if (row["worker"], row["batch_gate"]) == (worker, gate)]
+        plain = [row for row in ran if row["C"] > row["threshold"] and row["tokens_per_verify"] < 1.01]
+        if plain and all(row["ok"] == row["asked"] for row in ran):
+            proof = Proof(
+                release=RELEASE,
+                worker=worker,
+                topk=draft["eagle-topk"],
+                level="gpu",
+                bytes=patch_bytes(patch, RELEASE),
+                date=datetime.now(UTC).date().isoformat(),
+                closed_steps=len(plain) * (TOKENS - 1),
+            )
+            keep_proof(patch.folder, proof)
+
+
 def show(table: list[Row]) -> None:
     print("worker gate        C   no-spec always-on    closed     gated  closed/no-spec    gated/its arm")
     for line in table:
@@ -113,6 +134,7 @@ def main() -> int:
     }
     RESULT.write_text(json.dumps(whole, indent=1) + "\n")
     show(table)
+    keep_proofs(rows, gate_version((FILES / "files").glob("*.py")))
     return 0
 
 
