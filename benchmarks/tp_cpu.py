@@ -94,6 +94,7 @@ def main() -> int:
         command=f"python -m benchmarks.tp_cpu --tp {options.tp}",
         machine={"cpus": os.cpu_count(), "gpu": "none"},
         budget_s=options.budget_s,
+        run="arms" if options.no_kill else "death",
     )
     whole = run(record, levels=options.levels, tokens=options.tokens, limit_s=2400, kill=not options.no_kill)
     print("\n".join(table(record.rows, box.tp)), flush=True)

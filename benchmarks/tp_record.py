@@ -31,20 +31,24 @@ class Record:
     command: str
     machine: Mapping[str, Any]
     budget_s: float
+    run: str = "death"
+    """Which of the runs that one file holds: with a rank's death, or `arms` alone."""
     rows: list[Row] = field(default_factory=list)
     began: float = field(default_factory=time.monotonic)
 
     def add(self, kind: str, **values: Any) -> None:
         at_s = round(time.monotonic() - self.began, 1)
-        row = {"kind": kind, "tp": self.box.tp, "backend": self.box.backend, "at_s": at_s, **values}
+        row = {"kind": kind, "tp": self.box.tp, "backend": self.box.backend, "run": self.run, "at_s": at_s}
+        row |= values
         self.rows.append(row)
         print(json.dumps(row)[:400], flush=True)
         self.write()
 
     def write(self) -> None:
-        """Rows of an earlier run with other ranks stay: one file holds every tp of a backend."""
+        """Rows of other runs stay: one file holds every tp and every run of a backend."""
         old = json.loads(self.path.read_text()) if self.path.is_file() else {}
-        others = [row for row in old.get("rows", []) if row["tp"] != self.box.tp]
+        mine = (self.box.tp, self.run)
+        others = [row for row in old.get("rows", []) if (row["tp"], row.get("run", "death")) != mine]
         rows = sorted([*others, *self.rows], key=lambda row: int(row["tp"]))
         result = {
             "name": self.path.stem,
@@ -79,7 +83,7 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
         mine = [row for row in rows if row["tp"] == tp]
         gates = [row for row in mine if row["kind"] in ("gate", "level") and row.get("ranks")]
         death: Row = next((row for row in mine if row["kind"] == "death"), {})
-        end: Row = next((row for row in mine if row["kind"] == "leftovers"), {})
+        ends = [row["leftovers"] for row in mine if row["kind"] == "leftovers"]
         found[f"tp {tp}"] = {
             "deploys": [row["how"] for row in mine if row["kind"] == "deploy"],
             "load_s": [row["load_s"] for row in mine if row["kind"] == "deploy"],
@@ -88,7 +92,7 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
             "death_to_verdict_s": death.get("death_to_verdict_s"),
             "death_to_served_s": death.get("death_to_served_s"),
             "death_to_restored_s": death.get("death_to_restored_s"),
-            "leftovers": end.get("leftovers"),
+            "leftovers": [left for end in ends for left in end] if ends else None,
         }
     return found
 

@@ -56,6 +56,7 @@ def find_package(python: Path) -> Path:
     return Path(done.stdout.strip()).resolve()
 
 
+RESULTS = Path(__file__).resolve().parents[1] / "results"
 KEPT = (".log", ".jsonl", ".json", ".txt", ".yaml")
 
 
@@ -66,6 +67,13 @@ def keep_logs(box: Box, out: Path) -> None:
             small = path.is_file() and path.stat().st_size < 8 * 1024 * 1024
             if small and path.suffix in KEPT and path.name != "vault.json":
                 archive.add(path, arcname=str(path.relative_to(box.work)))
+
+
+def keep_earlier(path: Path) -> None:
+    """The file goes on from the project's own, so that the rows of another run are not lost."""
+    earlier = RESULTS / path.name
+    if earlier.is_file() and not path.exists():
+        path.write_bytes(earlier.read_bytes())
 
 
 def last_words(box: Box) -> list[str]:
@@ -82,6 +90,7 @@ def main() -> int:
     parser.add_argument("--python", type=Path, required=True, help="of the SGLang install")
     parser.add_argument("--out", type=Path, required=True, help="folder of tp_gpu.json")
     parser.add_argument("--budget-s", type=float, default=540)
+    parser.add_argument("--arms-only", action="store_true", help="one deploy, its arms, and no rank killed")
     common_arguments(parser)
     options = parser.parse_args()
     cards = read_gpus()
@@ -109,10 +118,14 @@ def main() -> int:
         command="benchmarks/gpu/tp_deploy.sh",
         machine=machine,
         budget_s=options.budget_s,
+        run="arms" if options.arms_only else "death",
     )
+    keep_earlier(record.path)
     whole = False
     try:
-        whole = run(record, levels=options.levels, tokens=options.tokens, limit_s=300)
+        whole = run(
+            record, levels=options.levels, tokens=options.tokens, limit_s=300, kill=not options.arms_only
+        )
         if whole:
             measure_plain(record, options.levels, options.tokens)
     except Exception as problem:
