@@ -68,13 +68,13 @@ def make_plan(place: Place, wish: Wish, connector: Connector) -> Plan | Nothing:
     preflight.require_models(facts, place.host)
     checks = check_room(facts, wish.playbook, place.host)
     patches = _patches(wish, gate)
-    unproven = _unproven(wish, patches, facts, install, place, connector)
-    if unproven:
-        wish = replace(wish, playbook=prove_in_full(wish.playbook))
     if wish.drop:
         preflight.require_patched(install, current, wish.available, place.host)
     reader = Reader(connector=connector, place=place, held=facts.contents)
     changes = patch_changes(patches, install, current, reader, place.host)
+    unproven = _unproven(wish, patches, facts, install, place, connector)
+    if unproven:
+        wish = replace(wish, playbook=prove_in_full(wish.playbook))
     deploy = _Deploy(
         place=place,
         wish=wish,

@@ -34,8 +34,11 @@ class Local:
 
     def as_json(self) -> dict[str, object]:
         by_path: dict[str, list[str]] = {}
+        grown: dict[str, int] = {}
         for placed in self.rebased.placed:
-            by_path.setdefault(placed.path, []).append(show_placed(placed))
+            before = grown.get(placed.path, 0)
+            by_path.setdefault(placed.path, []).append(show_placed(placed, before))
+            grown[placed.path] = before + len(placed.hunk.new_lines) - len(placed.hunk.old_lines)
         return {
             "id": self.patch.id,
             "host": self.host,

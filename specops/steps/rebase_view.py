@@ -9,12 +9,13 @@ from specops.steps.diff import Hunk, split_lines
 from specops.steps.rebase import Conflict, Placed
 
 
-def show_placed(placed: Placed) -> str:
+def show_placed(placed: Placed, grown: int = 0) -> str:
     """Three ways at once, as a combined diff: the first column is against the release, the second against
-    the install. `@@@ -release -install +patched @@@`; both sides have the hunk's old lines."""
+    the install. `@@@ -release -install +patched @@@`; both have the hunk's old lines. `grown` is how many
+    lines the hunks before it have added to the file."""
     hunk = placed.hunk
-    size, grown = len(hunk.old_lines), len(hunk.new_lines)
-    head = f"@@@ -{hunk.old_start},{size} -{placed.line},{size} +{placed.line},{grown} @@@"
+    size, now = len(hunk.old_lines), len(hunk.new_lines)
+    head = f"@@@ -{hunk.old_start},{size} -{placed.line},{size} +{placed.line + grown},{now} @@@"
     return "\n".join([head, *_columns(hunk.old_lines, hunk.new_lines)]) + "\n"
 
 
