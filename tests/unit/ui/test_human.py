@@ -125,3 +125,19 @@ def test_an_error_has_its_three_parts_and_a_diff() -> None:
         "Type next:",
         "  specops facts " + "y" * 90,
     ]
+
+
+def test_a_rebase_is_shown_with_its_combined_diff_and_what_to_type_next() -> None:
+    from specops.ui.patches import show_rebase
+
+    said = io.StringIO()
+    value = {
+        "id": "batch-gate-at-1", "host": "lab", "version": "0.5.12.post1+acme", "release": "0.5.12.post1",
+        "folder": "/p/batch-gate-at-1", "proof": "unproven", "moved": 1, "hunks": 2, "added": ["gate.py"],
+        "files": [{"path": "w.py", "diff": "@@@ -1,1 -2,1 +2,2 @@@\n  a\n++b\n"}],
+    }  # fmt: skip
+    show_rebase(Console(file=said, width=100), value)
+    text = said.getvalue()
+    for words in ("the hunks of 0.5.12.post1 in this SGLang 0.5.12.post1+acme", "    ++b", "2, 1 of them"):
+        assert words in text
+    assert text.rstrip().endswith("specops plan --host lab --accept-unproven")
