@@ -129,7 +129,54 @@ class _DraftIndices:
 
 @after("sglang.srt.speculative.spec_utils")
 def draft_indices_in_torch(module):
+    import specops_lab_indices as ours
+
     module.generate_draft_decode_kv_indices = _DraftIndices()
+    ours.replace(
+        module,
+        "assign_req_to_token_pool",
+        ours.assign_slots,
+        "req_pool_indices req_to_token start_offset end_offset out_cache_loc pool_len bs_upper",
+    )
+    ours.replace(
+        module,
+        "assign_draft_cache_locs",
+        ours.assign_draft_slots,
+        "req_pool_indices req_to_token seq_lens extend_lens num_new_pages_per_topk out_cache_loc "
+        "source_cache_loc target_cache_loc last_page_lens_cumsum duplicate_cache_len pool_len topk "
+        "speculative_num_steps page_size bs_upper iter_upper",
+    )
+    ours.replace(
+        module,
+        "create_extend_after_decode_spec_info",
+        ours.after_decode,
+        "accept_tokens seq_lens accept_lens positions bonus_tokens_ptr bs_upper",
+    )
+
+
+@after("sglang.srt.layers.attention.utils")
+def slot_lists_in_torch(module):
+    import specops_lab_indices as ours
+
+    ours.replace(
+        module,
+        "create_flashinfer_kv_indices_triton",
+        ours.list_slots,
+        "req_to_token_ptr req_pool_indices_ptr page_kernel_lens_ptr kv_indptr kv_start_idx kv_indices_ptr "
+        "req_to_token_ptr_stride",
+    )
+
+
+@after("sglang.srt.model_executor.forward_batch_info")
+def positions_in_torch(module):
+    import specops_lab_indices as ours
+
+    ours.replace(
+        module,
+        "compute_position_kernel",
+        ours.list_positions,
+        "positions extend_start_loc extend_prefix_lens extend_seq_lens has_prefix",
+    )
 
 
 @after("sglang.srt.constrained.xgrammar_backend")

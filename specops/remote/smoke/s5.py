@@ -26,7 +26,7 @@ async def check(bench: Bench) -> Verdict:
     between = BETWEEN_STEPS * spec.longest
     visit = bench.closed_tokens(1)
     stay = CROSSINGS * (visit + between) + FLAPS * (FLAP_TOKENS + between) + SLACK_TOKENS
-    before, switches = len(bench.observer.bad_lines), len(bench.observer.switches)
+    before, since = len(bench.observer.bad_lines), count_switches(bench)
     samples = len(bench.observer.samples)
     pairs = [bench.client.start(bench.prompt(), stay) for _ in range(spec.threshold)]
     base = [stream for stream, _ in pairs]
@@ -41,7 +41,8 @@ async def check(bench: Bench) -> Verdict:
         verdict = judge_closed(level, level.closed_windows(1), 1, spec.threshold + 1)
         if verdict.verdict != PASS:
             return Verdict(verdict.verdict, f"crossing {number}: {verdict.summary}", verdict.evidence)
-    seen = count_switches(bench, switches, samples)
+    now = count_switches(bench)
+    seen = now - since if now is not None and since is not None else sampled_switches(bench, samples)
     evidence: dict[str, Json] = {"crossings": CROSSINGS, "flaps": FLAPS, "switches": seen}
     return passed(
         f"{CROSSINGS} crossings and a flap at T/T+1, {seen} switches, every request whole", **evidence
@@ -62,9 +63,17 @@ async def _visit(bench: Bench, base: list[Stream], visits: list[int], between: i
     return visitors
 
 
-def count_switches(bench: Bench, switches: int, samples: int) -> int:
-    """By the log since entry `switches`, or the patched gate's own count, or what the samples caught."""
+def count_switches(bench: Bench) -> int | None:
+    """So far, exactly: by the patched gate's own count, or by the log; None where neither can be read."""
+    gate = bench.observer.internal.get("speculative_gate")
+    if bench.spec.gate == "batch-gate" and isinstance(gate, dict) and isinstance(gate.get("switches"), int):
+        return int(gate["switches"])
     if bench.spec.gate == "native" and bench.observer.log_read:
-        return len(bench.observer.switches) - switches
-    states = [s.state for s in bench.observer.samples[samples:] if s.state is not None]
+        return len(bench.observer.switches)
+    return None
+
+
+def sampled_switches(bench: Bench, first: int) -> int:
+    """What the samples since `first` caught: at least so many."""
+    states = [s.state for s in bench.observer.samples[first:] if s.state is not None]
     return sum(1 for a, b in pairwise(states) if a != b)
