@@ -113,15 +113,25 @@ def read_forwards(lines: Iterable[str]) -> Forwards:
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class Load:
+    """How much a case is asked."""
+
+    prompts: int = 32
+    victims: int = 3
+    soak_s: float = 600
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bench:
-    """Where a case runs."""
+    """Where a case runs, and how much."""
 
     lab: older.OlderLab
     case: Case
     models: Path
     work: Path
     port: int
+    load: Load
 
     def serve(self, name: str, *, gated: bool, **extra: str) -> Any:
         """A server: gated and patched, or the untouched wheel without speculation."""
@@ -190,20 +200,20 @@ Reference = tuple[list[Answer], dict[str, list[Answer]]]
 
 async def reference(bench: Bench) -> Reference:
     async with client(bench.port) as server:
-        answers = [await server.ask(text, tokens) for text, tokens in crossing_prompts()]
+        answers = [await server.ask(text, tokens) for text, tokens in crossing_prompts(bench.load.prompts)]
         return answers, await feature_answers(server)
 
 
-async def gated(bench: Bench, soak_s: float, want: Reference) -> dict[str, Any]:
+async def gated(bench: Bench, want: Reference) -> dict[str, Any]:
     longest = bench.case.steps + 1
     async with client(bench.port) as server:
-        got = await ask_in_waves(server, crossing_prompts())
+        got = await ask_in_waves(server, crossing_prompts(bench.load.prompts))
         features = await feature_answers(server, not_in_stock(bench.case))
         differ = [name for name, found in features.items() if not same_feature(name, found, want[1][name])]
         live = await live_control(server)
-        victims = [await disturb_victim(server, seed, longest) for seed in (1, 2, 3)]
+        victims = [await disturb_victim(server, seed, longest) for seed in range(1, bench.load.victims + 1)]
         before = (await server.gate())["switches"]
-        seen = await soak(server, soak_s)
+        seen = await soak(server, bench.load.soak_s)
         soak_crossings = (await server.gate())["switches"] - before
         await asyncio.sleep(1)
         held = await server.tokens_held()
@@ -212,6 +222,7 @@ async def gated(bench: Bench, soak_s: float, want: Reference) -> dict[str, Any]:
         shown = await server.metrics()
     counters = ("open_steps", "closed_steps", "switches")
     return {
+        "crossing": len(got),
         "requests": len(got) + 8 * len(features) + sum(seen.values()),
         "failed": seen["failed"],
         "aborted": seen["aborted"],
@@ -247,7 +258,7 @@ def steps_of(answer: Answer) -> float:
     return float(answer.meta["completion_tokens"] / answer.meta["spec_verify_ct"])
 
 
-def prove(bench: Bench, soak_s: float, known: dict[str, Reference]) -> dict[str, Any]:
+def prove(bench: Bench, known: dict[str, Reference]) -> dict[str, Any]:
     """The case's row. `known` keeps the references of releases for their other worker."""
     started = time.monotonic()
     if bench.case.release not in known:
@@ -255,7 +266,7 @@ def prove(bench: Bench, soak_s: float, known: dict[str, Reference]) -> dict[str,
             known[bench.case.release] = asyncio.run(reference(bench))
     want = known[bench.case.release]
     with bench.serve("gated", gated=True):
-        row = asyncio.run(gated(bench, soak_s, want))
+        row = asyncio.run(gated(bench, want))
     forwards = read_forwards((bench.work / "gated.forwards").read_text(encoding="utf-8").splitlines())
     log = (bench.work / "gated.log").read_text(encoding="utf-8", errors="replace")
     served = log.split("fired up and ready", 1)[-1]
@@ -264,7 +275,7 @@ def prove(bench: Bench, soak_s: float, known: dict[str, Reference]) -> dict[str,
         "release": case.release, "worker": case.worker, "topk": case.topk, "steps": case.steps,
         "closed_steps": forwards.closed_steps, "open_steps": forwards.open_steps,
         "crossings": forwards.crossings, "draft_forwards_while_closed": forwards.draft_while_closed,
-        "leak_lines": len(BAD_LINES.findall(served)), "soak_s": soak_s,
+        "leak_lines": len(BAD_LINES.findall(served)), "soak_s": bench.load.soak_s,
         "seconds": round(time.monotonic() - started, 1), **row,
     }  # fmt: skip
 
@@ -287,7 +298,9 @@ def versions(lab: older.OlderLab) -> dict[str, str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("cases", nargs="*", metavar="CASE", help=", ".join(case.name for case in CASES))
-    parser.add_argument("--soak", type=float, default=600, metavar="SECONDS")
+    parser.add_argument("--soak", type=float, default=Load.soak_s, metavar="SECONDS")
+    parser.add_argument("--prompts", type=int, default=Load.prompts, help="requests that cross the gate")
+    parser.add_argument("--victims", type=int, default=Load.victims, help="long requests that are disturbed")
     parser.add_argument("--home", type=Path, default=default_home())
     parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "specops-gate-proof")
     parser.add_argument("--port", type=int, default=31590)
@@ -309,8 +322,9 @@ def run_case(case: Case, options: argparse.Namespace, known: dict[str, Reference
     models = make_models(lab, options.work / "models")
     row: dict[str, Any] = {"release": case.release, "worker": case.worker, "topk": case.topk}
     try:
-        bench = Bench(lab=lab, case=case, models=models, work=work, port=options.port)
-        row = prove(bench, options.soak, known)
+        load = Load(prompts=options.prompts, victims=options.victims, soak_s=options.soak)
+        bench = Bench(lab=lab, case=case, models=models, work=work, port=options.port, load=load)
+        row = prove(bench, known)
         wrong = problems(row)
     except (LabError, aiohttp.ClientError, KeyError) as error:
         wrong = [reason_in(work / "gated.log") or reason_in(work / "plain.log") or str(error)]

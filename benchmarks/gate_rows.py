@@ -27,7 +27,7 @@ def problems(row: dict[str, Any]) -> list[str]:
     gate = row["gate"]
     checks = {
         "outputs differ from the server without speculation": row["outputs_equal"],
-        "too few requests crossed the gate": row["crossed_mid_request"] >= 16,
+        "too few requests crossed the gate": row["crossed_mid_request"] >= row.get("crossing", 32) / 2,
         f"features differ: {row['features_differ']}": not row["features_differ"],
         "live control": row["live_control"],
         "requests failed": row["failed"] == 0,

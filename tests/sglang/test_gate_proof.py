@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.gate_proof import Bench, Case, Reference, cases_of, make_models, prove
+from benchmarks.gate_proof import Bench, Case, Load, Reference, cases_of, make_models, prove
 from specops.lab import older
 from specops.lab.processes import free_port
 
@@ -20,10 +20,9 @@ REFERENCES: dict[str, Reference] = {}
 def test_above_the_threshold_it_decodes_plainly_and_comes_back_whole(case: Case, tmp_path: Path) -> None:
     home = older.default_home()
     lab = older.prepare(RELEASE, home)
-    bench = Bench(
-        lab=lab, case=case, models=make_models(lab, home / "models"), work=tmp_path, port=free_port()
-    )
-    row = prove(bench, SOAK_S, REFERENCES)
+    models, load = make_models(lab, home / "models"), Load(soak_s=SOAK_S)
+    bench = Bench(lab=lab, case=case, models=models, work=tmp_path, port=free_port(), load=load)
+    row = prove(bench, REFERENCES)
 
     # By the counter around the forwards, which is not the gate's own.
     assert row["draft_forwards_while_closed"] == 0

@@ -92,6 +92,7 @@ def console_of(scheduler: Any) -> GateConsole | None:
     seen = SimpleNamespace(
         tp_size=scheduler.ps.tp_size,
         tp_cpu_group=scheduler.tp_cpu_group,
+        attn_tp_rank=scheduler.ps.attn_tp_rank,
         enable_metrics=reporter.enable_metrics,
         metrics_collector=scheduler.metrics_collector,
         current_scheduler_metrics_enabled=reporter.current_scheduler_metrics_enabled,

@@ -7,10 +7,12 @@ LAB_FORWARDS=<file> counts, apart from anything inside SGLang, every model forwa
 LAB_STALE_DRAFT=1 takes the catch-up out of a batch-gate: the control that must lose acceptance.
 """
 
+import importlib.abc
 import importlib.machinery
 import inspect
 import os
 import sys
+import types
 
 AFTER = {}
 
@@ -43,6 +45,29 @@ class _AfterImport:
 
 
 sys.meta_path.insert(0, _AfterImport())
+
+VLLM_LAYERS = "vllm.model_executor.layers"
+
+
+class _OwnLayers(importlib.abc.Loader):
+    """Up to 0.5.7 a CPU without AMX takes two layers from vLLM; here it gets SGLang's own, in torch."""
+
+    def find_spec(self, name, path=None, target=None):
+        names = ("vllm", "vllm.model_executor", VLLM_LAYERS)
+        if name in names or name in (f"{VLLM_LAYERS}.activation", f"{VLLM_LAYERS}.layernorm"):
+            return importlib.machinery.ModuleSpec(name, self, is_package=name in names)
+        return None
+
+    def create_module(self, spec):
+        return types.ModuleType(spec.name)
+
+    def exec_module(self, module):
+        own = sys.modules.get("sglang.srt.layers." + module.__name__.rpartition(".")[2])
+        if own is not None:  # it is at its last lines, and everything of it is there
+            vars(module).update({name: value for name, value in vars(own).items() if name[0] != "_"})
+
+
+sys.meta_path.append(_OwnLayers())
 
 
 @after("sglang.srt.utils.common")
