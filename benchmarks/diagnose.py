@@ -55,12 +55,16 @@ class Eye:
     over: threading.Event = field(default_factory=threading.Event)
 
     def watch_line(self) -> None:
-        words = re.compile(self.literal)
+        words, seen, rest = re.compile(self.literal), 0, ""
         while not self.over.is_set() and self.line_at is None:
-            with contextlib.suppress(OSError):
-                if words.search(self.log.read_text(errors="replace")):
+            with contextlib.suppress(OSError), open(self.log, errors="replace") as log:
+                log.seek(seen)
+                more = log.read()
+                seen = log.tell()
+                *lines, rest = (rest + more).split("\n")
+                if any(map(words.search, [*lines, rest])):
                     self.line_at = time.time()
-            time.sleep(0.005)
+            time.sleep(0.01)
 
     def watch_death(self, pid: int) -> None:
         handle = os.pidfd_open(pid)

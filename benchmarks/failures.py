@@ -35,7 +35,7 @@ class Running:
         while time.monotonic() < until and not self.ended():
             if literal in self.log.read_text(errors="replace"):
                 return
-            time.sleep(0.01)
+            time.sleep(0.05)
         raise TimeoutError(f"no line {literal!r}")
 
     def worker(self, part: str) -> int:
@@ -226,7 +226,7 @@ def failures(nccl_port: int) -> list[Failure]:
             failure_class="port conflict",
             cause="a stranger binds the server's port while it loads",
             strike=take_port,
-            expect=("PORT_USED",),
+            expect=("HTTP_PORT_USED",),
             says="address already in use",
             seen="address already in use",
         ),

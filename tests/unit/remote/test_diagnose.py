@@ -35,7 +35,9 @@ LINES = {
     "SHARD_BROKEN": "RuntimeError: model.safetensors.index.json references 1 shard file(s) missing from /m "
     "(incomplete download?): ['model-00002-of-00002.safetensors']",
     "SHARD_BROKEN ": "safetensors_rust.SafetensorError: Error while deserializing header: incomplete",
-    "PORT_USED": "[Errno 98] error while attempting to bind on address ('127.0.0.1', 30000): "
+    "PORT_USED": "torch.distributed.DistNetworkError: The server socket has failed to listen on any local "
+    "network address. port: 29500, useIpv6: false, code: -98, name: EADDRINUSE",
+    "HTTP_PORT_USED": "[Errno 98] error while attempting to bind on address ('127.0.0.1', 30000): "
     "address already in use",
     "LOAD_UNEVEN": "ValueError: TP rank 3 could finish the model loading, but there are other ranks that "
     "didn't finish loading.",
