@@ -119,7 +119,9 @@ def deploy(
         outcome = show_and_run(at, made, dry_run=dry_run, yes=yes)
         if not sweep or not _is_deployed(outcome):
             return outcome
-        _sweep(at, levels=levels, threshold=threshold, prompts=prompts)
+        from specops.cli.measure import sweep_deployed
+
+        sweep_deployed(at, levels=levels, threshold=threshold, prompts=prompts)
         return outcome
 
 
@@ -231,19 +233,6 @@ def show_and_run(at: Reach, made: Any, *, dry_run: bool, yes: bool) -> Any:
         at.output.note("nothing was changed")
         return DECLINED
     return _told(at, Follower(at).run(made))
-
-
-def _sweep(at: Reach, *, levels: str | None, threshold: str | None, prompts: str | None) -> None:
-    """After a deploy that has proven itself: its own smoke test was the one that has to pass first."""
-    from specops.cli.proof import describe_running
-    from specops.cli.prove import run_sweep
-    from specops.facts.host import read_host_facts
-
-    facts = read_host_facts(at.connector, at.place.question())
-    spec = describe_running(
-        facts, at.place, at.need_playbook(), threshold=threshold, shared=False, prompts=prompts
-    )
-    run_sweep(at, spec, levels=levels)
 
 
 def unchanged(at: Reach, made: Any) -> Any:

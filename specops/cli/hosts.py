@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from specops.cli.options import AcceptNew, AsJson, DeployId, HostName, InstanceName, InventoryPath
-from specops.cli.reach import describe_params, reach, where
+from specops.cli.reach import describe_params, reach, speaking, where
 
 POLL_S = 1.0
 
@@ -49,12 +49,24 @@ def history(
     instance: InstanceName = None,
     inventory: InventoryPath = None,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="The newest so many.")] = None,
+    cached: Annotated[
+        bool,
+        typer.Option("--cached", help="What this machine remembers, of all hosts or one; no connection."),
+    ] = False,
     as_json: AsJson = False,
     accept_new: AcceptNew = False,
 ) -> None:
-    """Every deploy and rollback of an instance, newest first."""
+    """Every deploy, rollback, smoke test and sweep of an instance, newest first."""
+    from specops.engine.records import recall, remember
+
+    if cached:
+        with speaking(as_json) as output:
+            output.show("records", recall(host, limit))
+        return
     with reach(where(host, instance, inventory, as_json, accept_new)) as at:
-        at.show("history", "history", **describe_params({"limit": limit}))
+        found = at.ask("history", **describe_params({"limit": limit}))
+        remember(at.place.host, at.place.port, found)
+        at.output.show("history", found)
 
 
 def logs(

@@ -123,10 +123,6 @@ def read_texts(path: str | None) -> list[str] | None:
     return list(load_prompts(Path(path).expanduser())) if path else None
 
 
-def pick_levels(asked: Sequence[int] | None, playbook: Playbook) -> list[int]:
-    return list(asked or playbook.sweep.levels)
-
-
 def _gate_of(server: Server, playbook: Playbook) -> str:
     """Of a server that specops did not start: what it says of itself, else what is asked for."""
     if server.reported.get("speculative_adaptive"):

@@ -1,4 +1,4 @@
-"""Commands that measure a running server and change nothing: smoke, sweep."""
+"""The command that proves both sides of the threshold on a running server and changes nothing."""
 
 from __future__ import annotations
 
@@ -33,14 +33,10 @@ ApiKeyFile = Annotated[
     str | None, typer.Option("--api-key-file", metavar="FILE", help="With --url: a file that holds its key.")
 ]
 Shared = Annotated[bool, typer.Option("--shared", help="Go on although others use the server.")]
-Levels = Annotated[
-    str | None, typer.Option("--levels", metavar="N,N", help="Concurrent requests, such as 1,2,5,10.")
-]
 
 
 def register(app: typer.Typer) -> None:
-    for command in (smoke, sweep):
-        app.command()(command)
+    app.command()(smoke)
 
 
 def smoke(
@@ -93,46 +89,14 @@ def _tell(output: Output, result: Any, host: str) -> int:
     return CODES.get(str(result.get("verdict")), CODES["error"])
 
 
-def sweep(
-    host: HostName = None,
-    instance: InstanceName = None,
-    inventory: InventoryPath = None,
-    playbook: PlaybookName = None,
-    settings: Settings = None,
-    threshold: Threshold = None,
-    levels: Levels = None,
-    prompts: PromptsFile = None,
-    as_json: AsJson = False,
-    accept_new: AcceptNew = False,
-) -> int:
-    """Smoke first; then throughput and latency level by level."""
-    asked = where(host, instance, inventory, as_json, accept_new)
-    overrides = list_overrides(settings, threshold=threshold)
-    with reach_with_playbook(asked, playbook, overrides) as at:
-        from specops.cli.proof import describe_running
-        from specops.facts.host import read_host_facts
+def smoke_running(at: Reach, *, threshold: str | None, prompts: str | None) -> tuple[int, str, int]:
+    """(exit code, gate, T) of the boundary smoke test that a sweep has to pass first."""
+    from specops.cli.proof import describe_running
+    from specops.facts.host import read_host_facts
 
-        facts = read_host_facts(at.connector, at.place.question())
-        spec = describe_running(
-            facts, at.place, at.need_playbook(), threshold=threshold, shared=False, prompts=prompts
-        )
-        code = _tell(at.output, at.ask("smoke", smoke=spec), at.place.host)
-        return code or run_sweep(at, spec, levels=levels)
-
-
-def run_sweep(at: Reach, spec: dict[str, Any], *, levels: str | None) -> int:
-    """Each level's line goes to stdout as it ends; the whole is kept as JSON beside the journals here."""
-    from specops.cli.proof import pick_levels
-    from specops.cli.wishes import parse_levels
-    from specops.ui.keep import keep_result
-
-    book = at.need_playbook()
-    params = {
-        **spec,
-        "levels": pick_levels(parse_levels(levels), book),
-        "requests": book.sweep.requests,
-        "max_tokens": book.sweep.max_tokens,
-    }
-    result = at.ask("sweep", sweep=params)
-    at.output.show("sweep", {"kept in": keep_result("sweep", at.place.host, result), **result})
-    return 0
+    facts = read_host_facts(at.connector, at.place.question())
+    spec = describe_running(
+        facts, at.place, at.need_playbook(), threshold=threshold, shared=False, prompts=prompts
+    )
+    code = _tell(at.output, at.ask("smoke", smoke=spec), at.place.host)
+    return code, str(spec["gate"]), int(spec["threshold"])

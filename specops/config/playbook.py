@@ -17,6 +17,7 @@ from specops.config.source import Source, child, complain, read_source
 from specops.config.variables import fill_variables
 
 GateWish = Literal["auto", "native", "batch-gate", "none"]
+Api = Literal["generate", "completions", "chat"]
 CheckId = Literal["S0", "S1", "S2", "S3", "S4", "S5", "S6", "S7"]
 Scope = Literal["none", "user", "system"]
 Inconclusive = Literal["roll_back", "keep"]
@@ -66,6 +67,11 @@ def sizes_problem(sizes: Sequence[int]) -> str | None:
     return (
         None if all(size >= 1 for size in sizes) and sizes else "must be batch sizes, whole numbers from 1 on"
     )
+
+
+def span_problem(span: Sequence[int] | None) -> str | None:
+    good = span is None or (len(span) == 2 and 1 <= span[0] <= span[1])
+    return None if good else "must be [from, to] in tokens, such as [256, 1024]"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -177,6 +183,16 @@ class Sweep:
     levels: tuple[int, ...] = setting("concurrent requests", default=(1, 2, 5, 10), check=sizes_problem)
     requests: int = setting("per level, at least", default=30, check=at_least(1))
     max_tokens: int = setting("of each answer", default=512, check=at_least(1))
+    window_s: float | None = setting(
+        "seconds of a steady window per level; None: by count of requests", default=None, check=above(0)
+    )
+    repeats: int = setting("of each level and arm", default=1, check=at_least(1))
+    api: Api = setting("generate, completions or chat", default="generate")
+    ignore_eos: bool = setting("every answer has just max_tokens", default=True)
+    prompts: str | None = setting("JSONL, ShareGPT-like too; None: smoke.prompts or built in", default=None)
+    prompt_tokens: tuple[int, ...] | None = setting(
+        "random prompts of so many tokens, [from, to], instead", default=None, check=span_problem
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -233,8 +249,11 @@ def settle_tokens(draft: Draft, spot: Node) -> Draft:
 
 
 def resolve_prompts(playbook: Playbook, folder: Path) -> Playbook:
-    prompts = playbook.smoke.prompts
-    if prompts is None:
-        return playbook
-    path = str(folder / Path(prompts).expanduser())
-    return replace(playbook, smoke=replace(playbook.smoke, prompts=path))
+    """Paths beside the playbook; the sweep has the smoke test's prompts where it has none of its own."""
+
+    def place(prompts: str | None) -> str | None:
+        return str(folder / Path(prompts).expanduser()) if prompts else None
+
+    smoke = replace(playbook.smoke, prompts=place(playbook.smoke.prompts))
+    sweep = replace(playbook.sweep, prompts=place(playbook.sweep.prompts) or smoke.prompts)
+    return replace(playbook, smoke=smoke, sweep=sweep)

@@ -8,10 +8,14 @@ from pathlib import Path
 from specops.errors import ConfigError
 
 KEYS = ("prompt", "text")
+TURNS = ("conversations", "messages")
+"""ShareGPT's name and OpenAI's; a prompt is what the human says first."""
+HUMANS = ("human", "user")
 
 
 def load_prompts(path: str | Path) -> tuple[str, ...]:
-    """One prompt a line: a JSON string, or an object with `prompt` or `text`. Empty lines are passed over.
+    """One prompt a line: a JSON string, an object with `prompt` or `text`, or a conversation as in ShareGPT
+    (`conversations` of {from, value}) or OpenAI (`messages` of {role, content}). Empty lines are passed over.
 
     Raises ConfigError with file:line.
     """
@@ -35,7 +39,19 @@ def read_prompt(line: str, place: str) -> str:
     except ValueError as error:
         raise ConfigError(f"{place}: not JSON: {error}") from None
     if isinstance(value, dict):
-        value = next((value[key] for key in KEYS if key in value), None)
+        value = next((value[key] for key in KEYS if key in value), None) or _first_words(value)
     if not isinstance(value, str) or not value.strip():
-        raise ConfigError(f"{place}: a prompt is a JSON string, or an object with 'prompt' or 'text'")
+        raise ConfigError(
+            f"{place}: a prompt is a JSON string, or an object with 'prompt', 'text', 'conversations' "
+            "or 'messages'"
+        )
     return value
+
+
+def _first_words(value: dict[str, object]) -> str | None:
+    turns = next((value[key] for key in TURNS if isinstance(value.get(key), list)), [])
+    for turn in turns if isinstance(turns, list) else ():
+        if isinstance(turn, dict) and (turn.get("from") or turn.get("role")) in HUMANS:
+            words = turn.get("value") or turn.get("content")
+            return words if isinstance(words, str) else None
+    return None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from . import journal, loads, lock, state
+from . import journal, loads, lock, measured, redact, state
 from .context import OpFailed
 from .journal import Replay
 from .state import Instance
@@ -165,14 +165,16 @@ def in_force(deploys: list[Past]) -> list[str]:
 
 
 def list_history(params: dict[str, Json]) -> dict[str, Json]:
-    """{"deploys": newest first, "stack": ids in force, newest first}."""
+    """{"deploys", "sweeps", "smokes": newest first, "stack": ids in force, newest first}."""
     instance = state.open_instance(params)
     deploys = read_deploys(instance)
     entries = [_describe(instance, past) for past in reversed(deploys)]
-    limit = params.get("limit")
+    limit = int(params["limit"]) if params.get("limit") else None
     return {
-        "deploys": entries[: int(limit)] if limit else entries,
+        "deploys": entries[:limit],
         "stack": [past.id for past in reversed(current_stack(deploys))],
+        "sweeps": measured.list_sweeps(instance)[:limit],
+        "smokes": measured.list_smokes(instance)[:limit],
     }
 
 
@@ -191,4 +193,14 @@ def _describe(instance: Instance, past: Past) -> dict[str, Json]:
         "summary": past.plan.get("summary") or {},
         "files": changed_files(instance, past),
         "checks": past.now.checks,
+        "boot_id": (past.now.opened or {}).get("boot_id"),
+        "argv": redact.redact_argv(_launched(past)),
     }
+
+
+def _launched(past: Past) -> list[str]:
+    """The server's command line, where the plan itself has it; a rollback's is in the vault."""
+    for step in past.plan.get("steps") or ():
+        if step["do"]["op"] == "server.launch":
+            return [str(word) for word in step["do"]["args"]["launch"].get("argv") or ()]
+    return []

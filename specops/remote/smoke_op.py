@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
@@ -9,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from . import procs, state
+from . import measured, procs, state
 from .context import Context, Op, OpFailed
 from .load_child import Child
 from .watch import ServerWatch, Verdict
@@ -63,18 +64,28 @@ def run_standalone(params: dict[str, Json], emit: Emit) -> dict[str, Json]:
     spec = _spec(args, deploy_dir=instance.deploys, machine=instance.machine)
     python = str(params.get("python") or (params.get("instance") or params).get("python") or "")
     secrets = {str(k): str(v) for k, v in (params.get("secrets") or {}).items()}
+    started = time.time()
     child = Child("child-smoke", _python({"python": python}), agent_zip, spec, secrets, None)
     try:
-        while True:
-            event = child.next(POLL_S)
-            if event is None:
-                child.require_life()
-            elif event.get("event") == "result":
-                return dict(event["value"])
-            else:
-                emit(event)
+        result = _listen(child, emit)
     finally:
         child.end()
+    kept = {key: spec.get(key) for key in ("threshold", "gate", "release")}
+    kept |= {"verdict": result.get("verdict"), "checks": [_brief(c) for c in result.get("checks") or ()]}
+    with contextlib.suppress(OSError):
+        measured.keep(measured.path_of(instance.smokes, started), started, kept)
+    return result
+
+
+def _listen(child: Child, emit: Emit) -> dict[str, Json]:
+    while True:
+        event = child.next(POLL_S)
+        if event is None:
+            child.require_life()
+        elif event.get("event") == "result":
+            return dict(event["value"])
+        else:
+            emit(event)
 
 
 def _spec(args: dict[str, Json], *, deploy_dir: Path, machine: Path) -> dict[str, Json]:

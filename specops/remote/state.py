@@ -47,6 +47,10 @@ class Instance:
         return self.deploys.parent / "sweeps"
 
     @property
+    def smokes(self) -> Path:
+        return self.deploys.parent / "smokes"
+
+    @property
     def store(self) -> Path:
         return self.machine / "store"
 

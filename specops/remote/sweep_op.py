@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from . import smoke_op, state
+from . import measured, smoke_op, state
 from .api import Api
 from .context import OpFailed
 from .load_child import Child
@@ -67,7 +66,7 @@ class _Sweep:
         self._threshold: int | None = None
         self._result: dict[str, Json] = {"levels": [], "ended": "interrupted"}
         self._started = time.time()
-        self._path = instance.sweeps / f"{_stamp(self._started)}.json"
+        self._path = measured.path_of(instance.sweeps, self._started)
 
     def follow(self, child: Child) -> dict[str, Json]:
         try:
@@ -114,12 +113,8 @@ class _Sweep:
             self._put_back(self._threshold, key)
         if not self._result["levels"]:
             return
-        kept = {"format": 1, "started": self._started, "closed": time.time(), "boot_id": state.boot_id()}
-        about = self._spec.get("about")
-        data = json.dumps({**kept, "about": about, **self._result}, ensure_ascii=False).encode()
         try:
-            state.make_private(self._path.parent)
-            state.write_private(self._path, data)
+            measured.keep(self._path, self._started, {"about": self._spec.get("about"), **self._result})
         except OSError as error:
             self._emit({"event": "note", "message": f"the sweep could not be kept on the host: {error}"})
 
@@ -137,7 +132,3 @@ class _Sweep:
                     f"answered {status or 'nothing'}; a restart brings it back",
                 }
             )
-
-
-def _stamp(at: float) -> str:
-    return time.strftime("%Y%m%d-%H%M%S", time.gmtime(at)) + f"-{os.getpid()}"

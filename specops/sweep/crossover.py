@@ -146,3 +146,12 @@ def next_level(crossover: Crossover) -> int | None:
     middle = round(math.sqrt(low * high))
     middle = min(max(middle, low + 1), high - 1)
     return middle if low < middle < high else None
+
+
+def levels_between(crossover: Crossover, count: int) -> list[int]:
+    """Up to so many levels within the bracket, evenly by ratio."""
+    if crossover.bracket is None:
+        return []
+    low, high = crossover.bracket
+    places = {round(low * (high / low) ** (i / (count + 1))) for i in range(1, count + 1)}
+    return sorted(place for place in places if low < place < high)

@@ -44,11 +44,12 @@ def show_status(console: Console, status: Mapping[str, Json]) -> None:
 
 
 def show_history(console: Console, history: Mapping[str, Json]) -> None:
-    """{"deploys": newest first, "stack": ids in force}."""
+    """{"deploys", "sweeps", "smokes": newest first, "stack": ids in force}."""
+    from specops.ui.measured import show_measured
+
     deploys, stack = history.get("deploys") or (), set(history.get("stack") or ())
     if not deploys:
         console.print("no deploys on this instance")
-        return
     for deploy in deploys:
         how = _how(deploy)
         mark = " (in force)" if deploy.get("id") in stack else ""
@@ -57,6 +58,7 @@ def show_history(console: Console, history: Mapping[str, Json]) -> None:
         )
         console.print(line, soft_wrap=True)
         pairs(console, _details(deploy))
+    show_measured(console, history)
 
 
 def _details(deploy: Mapping[str, Json]) -> list[tuple[str, str]]:

@@ -23,6 +23,7 @@ NOUNS = {
     "smoke": "specops.ui.checks:show_smoke",
     "status": "specops.ui.deploys:show_status",
     "history": "specops.ui.deploys:show_history",
+    "records": "specops.ui.measured:show_records",
     "lock": "specops.ui.deploys:show_lock",
     "broken": "specops.ui.deploys:show_broken",
     "evidence": "specops.ui.evidence:show_evidence",

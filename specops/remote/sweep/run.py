@@ -158,6 +158,7 @@ class Sweep:
         event |= {"threshold": run.arm.threshold, "rate": run.rate, "repeat": run.repeat}
         event |= {"requests": len(loaded.answers), "ok": len(good)}
         event |= compute(loaded.answers, inside or counted, span)
+        event["window"] = [span.start, span.end]
         event |= {"window_s": span.seconds, "wall_s": loaded.whole.seconds, "at": time.time()}
         event["in_flight"] = mean_in_flight(loaded, span)
         event |= seen.describe()

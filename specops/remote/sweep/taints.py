@@ -14,6 +14,8 @@ from .load import Loaded
 from .spec import Run, SweepSpec
 
 Json = Any
+GAUGE_S = 0.2
+"""A gauge may have been read so long before the look that it belongs to."""
 FILLED = 0.9
 """Share of C that must have run, by the server's own count."""
 WAITING = 0.25
@@ -48,17 +50,18 @@ class Seen:
 
 
 def look_back(observer: Observer, span: Span, whole: Span, finished_by_others: int | None) -> Seen:
-    """A window too short to hold one look is judged by the whole level."""
+    """A window too short to hold one look has its gate's state from the whole level; its batch is unknown."""
     lines = [line for line in observer.decodes if span.holds(line.at)]
     samples = [sample for sample in observer.samples if span.holds(sample.at)]
     samples = samples or [sample for sample in observer.samples if whole.holds(sample.at)]
-    gauges = [sample.running for sample in samples if sample.running is not None]
+    fresh = [sample for sample in samples if span.start + GAUGE_S <= sample.at <= span.end]
+    gauges = [sample.running for sample in fresh if sample.running is not None]
     switches = [state for at, state in observer.switches if at <= span.start][-1:]
     switches += [state for at, state in observer.switches if span.holds(at)]
     polled = [sample.state for sample in samples if sample.state is not None]
     return Seen(
         running=[line.running for line in lines] or gauges,
-        queue=[line.queue for line in lines] + [s.queue for s in samples if s.queue is not None],
+        queue=[line.queue for line in lines] + [s.queue for s in fresh if s.queue is not None],
         states=polled or switches,
         retracted=max((sample.retracted for sample in samples if sample.retracted), default=0),
         graphs_off=any(line.graph is False for line in lines),

@@ -1,0 +1,138 @@
+"""Load generators side by side: how each is started, and what it says of throughput, TTFT and ITL."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.reference_server import MODEL
+from specops.connect.payload import agent_zip
+
+Json = Any
+LIMIT_S = 180.0
+PROMPT = 8
+
+
+@dataclass(frozen=True)
+class Said:
+    """By the client itself. Seconds, tokens a second."""
+
+    throughput: float
+    ttft_s: float
+    itl_s: float
+    window: tuple[float, float] | None = None
+    """Monotonic: what the throughput is about; None: from the first request to the last token."""
+
+
+@dataclass(frozen=True)
+class Job:
+    url: str
+    at_once: int
+    requests: int
+    tokens: int
+    tokenizer: Path
+    folder: Path
+
+
+class Failed(Exception):
+    """A client that did not end well; its last words."""
+
+
+def run_specops(job: Job) -> Said:
+    path = job.folder / "agent.zip"
+    path.write_bytes(agent_zip())
+    spec = {
+        "url": job.url, "levels": [job.at_once], "requests": job.requests, "max_tokens": job.tokens,
+        "release": "0.5.18",
+    }  # fmt: skip
+    out = run([sys.executable, "-B", str(path), "child-sweep"], job, given=json.dumps(spec))
+    value = json.loads(out.splitlines()[-1])["value"]
+    if value["ended"] != "finished":
+        raise Failed(str(value["ended"]))
+    level = value["levels"][0]
+    start, end = level["window"]
+    return Said(level["throughput"], level["ttft"]["avg"], level["itl"]["avg"], (start, end))
+
+
+def run_bench_serving(job: Job, python: Path) -> Said:
+    out = job.folder / "bench_serving.jsonl"
+    argv = [
+        str(python), "-m", "sglang.bench_serving", "--backend", "sglang", "--base-url", job.url,
+        "--dataset-name", "random-ids", "--random-input-len", str(PROMPT),
+        "--random-output-len", str(job.tokens), "--random-range-ratio", "1",
+        "--num-prompts", str(job.requests), "--max-concurrency", str(job.at_once),
+        "--model", str(job.tokenizer), "--tokenizer", str(job.tokenizer), "--output-file", str(out),
+        "--disable-tqdm", "--warmup-requests", "0",
+    ]  # fmt: skip
+    run(argv, job, HF_HUB_OFFLINE="1", SGLANG_USE_CPU_ENGINE="1", TRANSFORMERS_OFFLINE="1")
+    found = json.loads(out.read_text().splitlines()[-1])
+    out.unlink()
+    return Said(found["output_throughput"], found["mean_ttft_ms"] / 1e3, found["mean_itl_ms"] / 1e3)
+
+
+def run_guidellm(job: Job, python: Path) -> Said:
+    out = job.folder / "guidellm.json"
+    data = json.dumps({"prompt_tokens": PROMPT, "output_tokens": job.tokens})
+    argv = [
+        str(python.with_name("guidellm")), "benchmark", "run", "--target", job.url, "--model", MODEL,
+        "--processor", str(job.tokenizer), "--data", data, "--profile", "concurrent",
+        "--rate", str(job.at_once), "--max-requests", str(job.requests), "--outputs", str(out),
+        "--disable-console-interactive",
+    ]  # fmt: skip
+    run(argv, job, HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1")
+    metrics = json.loads(out.read_text())["benchmarks"][0]["metrics"]
+
+    def mean(name: str) -> float:
+        return float(metrics[name]["successful"]["mean"])
+
+    return Said(
+        mean("output_tokens_per_second"),
+        mean("time_to_first_token_ms") / 1e3,
+        mean("inter_token_latency_ms") / 1e3,
+    )
+
+
+def run_aiperf(job: Job, python: Path) -> Said:
+    argv = [
+        str(python.with_name("aiperf")), "profile", "--model", MODEL, "--url", job.url,
+        "--endpoint-type", "completions", "--streaming", "--concurrency", str(job.at_once),
+        "--request-count", str(job.requests), "--tokenizer", str(job.tokenizer), "--isl", str(PROMPT),
+        "--osl", str(job.tokens), "--extra-inputs", "ignore_eos:true", "--ui", "none",
+        "--artifact-dir", str(job.folder / "aiperf"),
+    ]  # fmt: skip
+    run(argv, job, HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1")
+    path = next((job.folder / "aiperf").rglob("profile_export_aiperf.json"))
+    found = json.loads(path.read_text())
+    return Said(
+        found["output_token_throughput"]["avg"],
+        found["time_to_first_token"]["avg"] / 1e3,
+        found["inter_token_latency"]["avg"] / 1e3,
+    )
+
+
+def run(argv: Sequence[str], job: Job, given: str = "", **env: str) -> str:
+    """Its stdout. Raises Failed with the end of what it said."""
+    kept = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "LANG")}
+    started = time.monotonic()
+    try:
+        done = subprocess.run(
+            argv,
+            input=given,
+            capture_output=True,
+            text=True,
+            env={**kept, **env},
+            cwd=job.folder,
+            timeout=LIMIT_S,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise Failed(f"{type(error).__name__} after {time.monotonic() - started:.0f} s") from None
+    if done.returncode:
+        raise Failed(f"exit {done.returncode}: {(done.stdout + done.stderr).strip()[-400:]}")
+    return done.stdout
