@@ -286,7 +286,8 @@ def main() -> int:
         verdict = row["verdict"] or "no verdict"
         print(f"{failure.id:24}{verdict:16}{right:6}{row['verdict_s']} s  {row['message'][:150]}", flush=True)
         write(rows, asked.out)
-    return 0 if all(row["root_cause_right"] and not row["leftovers"] for row in rows) else 1
+    last = {row["failure"]: row for row in rows}.values()
+    return 0 if all(row["root_cause_right"] and not row["leftovers"] for row in last) else 1
 
 
 def write(rows: list[dict[str, Json]], out: Path) -> None:
@@ -304,12 +305,20 @@ def write(rows: list[dict[str, Json]], out: Path) -> None:
 
 
 def summary(rows: list[dict[str, Json]]) -> dict[str, Json]:
-    timed = [row["verdict_s"] for row in rows if row["verdict_s"] is not None]
+    last = {row["failure"]: row for row in rows}
+    timed = [row["verdict_s"] for row in last.values() if row["verdict_s"] is not None]
     return {
-        "failures": len({row["failure"] for row in rows}),
-        "classes": len({row["failure_class"] for row in rows}),
-        "root_cause_right": sum(row["root_cause_right"] for row in rows),
         "runs": len(rows),
+        "failures": len(last),
+        "classes": len({row["failure_class"] for row in rows}),
+        "root_cause_right": sum(row["root_cause_right"] for row in last.values()),
+        "wrong_in_an_earlier_run": sorted(
+            {
+                row["failure"]
+                for row in rows
+                if not row["root_cause_right"] and row is not last[row["failure"]]
+            }
+        ),
         "verdict_s_max": max(timed, default=None),
         "within_2_s": sum(seconds <= 2 for seconds in timed),
         "timed": len(timed),

@@ -25,6 +25,7 @@ LITERALS = [
     "could finish the model loading, but there are other ranks",
     "died during initialization",
     "shard file(s) missing",
+    "Loaded weights leave no GPU memory for the KV cache",
     "watchdog timeout ",
     "Max running requests is reset to 48 for speculative decoding",
     "The server is fired up and ready to roll!",

@@ -15,6 +15,7 @@ LINES = {
     "CAPTURE_FAIL": "Exception: Capture prefill CUDA graph failed: invalid argument",
     "NO_KV_MEM": "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static."
     " Current value: mem_fraction_static=0.3",
+    "NO_KV_MEM ": "ValueError: Loaded weights leave no GPU memory for the KV cache under --mem",
     "CUDA_OOM": "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1024.00 MiB. GPU 0 "
     "has a total capacity of 79.15 GiB of which 512.00 MiB is free.",
     "HOST_OOM": "RuntimeError: [enforce fail at alloc_cpu.cpp:121] err == 0. DefaultCPUAllocator: can't "
