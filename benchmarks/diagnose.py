@@ -78,7 +78,8 @@ class Eye:
 
     def strike(self, failure: Failure, running: Running) -> None:
         if failure.strike:
-            self.strike_at = failure.strike(running)
+            with contextlib.suppress(TimeoutError):  # the round was over before its moment came
+                self.strike_at = failure.strike(running)
 
     def seen_at(self, failure: Failure) -> float | None:
         if failure.seen == "clock" and self.strike_at is not None:
