@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint unit e2e zoo smoke-healthy gate-proof patch-matrix clean
+.PHONY: demo test lint unit e2e e2e-older zoo smoke-healthy gate-proof patch-matrix clean
 
 $(READY): pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "specops needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
@@ -28,6 +28,9 @@ unit: $(READY)
 
 e2e: $(READY)
 	$(BIN)/python -m pytest tests/sglang tests/e2e
+
+e2e-older: $(READY)
+	SPECOPS_E2E_OLDER=1 $(BIN)/python -m pytest tests/e2e/test_batch_gate.py
 
 zoo: $(READY)
 	$(BIN)/python -m benchmarks.zoo
