@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import signal
 import sys
 import time
 from typing import Any
 
 Json = Any
+PARENT_S = 1.0
+"""Between two looks at whether whoever started this still lives."""
 
 
 def main() -> int:
@@ -32,13 +35,20 @@ def main() -> int:
 
 
 async def _until_told(sweep: Any) -> str:
-    """TERM and Ctrl-C end it in order: finished levels are told, and the threshold is put back."""
+    """TERM, Ctrl-C and its parent's death end it in order: finished levels are told, and the threshold is
+    put back."""
+    parent = os.getppid()
     task = asyncio.ensure_future(sweep.execute())
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, task.cancel)
+    while not task.done() and os.getppid() == parent:
+        await asyncio.wait({task}, timeout=PARENT_S)
+    if not task.done():
+        task.cancel()
+        await asyncio.wait({task})
     with contextlib.suppress(asyncio.CancelledError):
-        return str(await task)
+        return str(task.result())
     return "interrupted"
 
 
