@@ -34,6 +34,7 @@ e2e-older: $(READY)
 
 zoo: $(READY)
 	$(BIN)/python -m benchmarks.zoo
+	$(BIN)/python -m benchmarks.zoo --release 0.5.12.post1 --out benchmarks/results/zoo_v1.json
 
 smoke-healthy: $(READY)
 	$(BIN)/python -m benchmarks.smoke_healthy
