@@ -9,13 +9,15 @@ from typing import Any
 
 from .bench import Bench
 from .load import Stream
-from .verdict import Verdict, failed, inconclusive, passed
+from .verdict import Judged, Verdict, failed, inconclusive, passed
 
 Json = Any
 PROMPTS = 8
 TOKENS = 96
 BEFORE_TOKENS = 24
 JOIN_TOKENS = 64
+CROSSED_TOKENS = 256
+"""Of those that are there before the others join: a fast server writes many until it has heard of them."""
 RUN = 24
 """The same token so often in a row is garbage, unless the prompt alone gives it too."""
 
@@ -23,9 +25,15 @@ RUN = 24
 async def check(bench: Bench) -> Verdict:
     prompts = [bench.prompt() for _ in range(PROMPTS)]
     size = max(PROMPTS, bench.spec.threshold + 5)
-    crowd = (await bench.hold("S7", [TOKENS] * size, prompts)).streams[:PROMPTS]
+    held = (await bench.hold("S7", [TOKENS] * size, prompts)).streams
+    if bench.spec.gated and crossing(held, bench.spec.threshold) is None:
+        return inconclusive(f"in a crowd: no {bench.spec.threshold + 1} of {size} requests ran at once")
+    crowd = held[:PROMPTS]
     crossed, offsets = await cross(bench, prompts)
-    alone = [(await bench.hold("S7", [TOKENS], [prompt])).streams[0] for prompt in prompts]
+    alone = [
+        (await bench.hold("S7", [max(TOKENS, stream.asked)], [stream.prompt])).streams[0]
+        for stream in crossed
+    ]
     if any(not stream.ids for stream in [*crowd, *crossed, *alone]):
         return inconclusive("this server streams no output_ids, so its words cannot be compared")
     for name, streams, starts in (
@@ -40,20 +48,46 @@ async def check(bench: Bench) -> Verdict:
 
 
 async def cross(bench: Bench, prompts: Sequence[str]) -> tuple[list[Stream], list[int]]:
-    """Some of the prompts first, the others join above T. (streams, tokens at the crossing)."""
-    first = max(1, min(bench.spec.threshold, PROMPTS // 2))
+    """Some of the prompts first, the others join above T. (streams, tokens at the crossing).
+
+    Raises Judged (inconclusive) if the first had ended, or nearly, before the batch was above T.
+    """
+    threshold = bench.spec.threshold
+    first = max(1, min(threshold, PROMPTS // 2))
     before = len(bench.observer.bad_lines)
-    pairs = [bench.client.start(prompt, TOKENS + JOIN_TOKENS) for prompt in prompts[:first]]
+    whole = CROSSED_TOKENS * bench.stretch
+    pairs = [bench.client.start(prompt, whole) for prompt in prompts[:first]]
     await bench.client.until([stream for stream, _ in pairs], BEFORE_TOKENS)
-    offsets = [stream.tokens for stream, _ in pairs]
     pairs += [bench.client.start(prompt, JOIN_TOKENS) for prompt in prompts[first:]]
-    fill = max(0, bench.spec.threshold + 1 - PROMPTS)
+    fill = max(0, threshold + 1 - PROMPTS)
     extra = [bench.client.start(bench.prompt(), JOIN_TOKENS) for _ in range(fill)]
     await bench.client.wait(task for _, task in [*pairs, *extra])
     streams = [stream for stream, _ in pairs]
+    everybody = [*streams, *(stream for stream, _ in extra)]
     bench.mark("S7", streams)
-    bench.require_answers([*streams, *(stream for stream, _ in extra)], before)
+    bench.require_answers(everybody, before)
+    at = crossing(everybody, threshold) if bench.spec.gated else streams[0].started
+    offsets = [tokens_at(stream, at or stream.moved) for stream in streams[:first]]
+    if max(offsets) > whole - JOIN_TOKENS:
+        raise Judged(
+            inconclusive(
+                f"across a crossing: the batch was above {threshold} only when one of the first {first} "
+                f"had written {max(offsets)} of {whole} tokens"
+            )
+        )
     return streams, offsets + [0] * (PROMPTS - first)
+
+
+def crossing(streams: Sequence[Stream], threshold: int) -> float | None:
+    """When more than `threshold` of these first ran at once, by their own tokens; None if they never did."""
+    for at in sorted(stream.chunks[0].at for stream in streams if stream.chunks):
+        if sum(bool(s.chunks) and s.chunks[0].at <= at <= s.moved for s in streams) > threshold:
+            return at
+    return None
+
+
+def tokens_at(stream: Stream, at: float) -> int:
+    return max((chunk.tokens for chunk in stream.chunks if chunk.at <= at), default=0)
 
 
 def compare(

@@ -6,7 +6,7 @@ from specops.remote.smoke import s7
 from specops.remote.smoke.load import Stream
 from specops.remote.sweep.figures import percentile
 from specops.remote.sweep.line import format_level
-from tests.unit.remote.smoke_bench import make_bench
+from tests.unit.remote.smoke_bench import START_S, STEP_S, make_bench, make_stream
 
 
 def answer(ids: list[int], text: str = "some words") -> Stream:
@@ -51,6 +51,17 @@ def test_a_missing_token_fails() -> None:
     short = answer(list(range(95)))
     short.asked = 96
     assert s7.compare(make_bench(), [short, *ALONE[1:]], ALONE, [0] * 8).verdict == "fail"
+
+
+def test_a_crossing_is_when_more_than_the_threshold_run_at_once() -> None:
+    early = [make_stream([4] * 10) for _ in range(4)]  # from START_S on, ten steps
+    joined = START_S + 5 * STEP_S
+    joiners = [make_stream([1] * 10, start=joined), make_stream([1] * 10, start=joined + STEP_S)]
+    assert s7.crossing([*early, *joiners], 5) == joined + STEP_S
+    assert s7.tokens_at(early[0], joined + 1.5 * STEP_S) == 1 + 4 * 6
+    # Joiners that come when the first have ended cross nothing.
+    late = [make_stream([1] * 10, start=START_S + 11 * STEP_S) for _ in range(4)]
+    assert s7.crossing([*early, *late], 5) is None
 
 
 def test_the_line_of_a_level_is_exactly_as_agreed() -> None:
