@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from . import loads, members, procs
+from . import loads, members, procs, shm
 from .activity import Activity
 from .api import Api, api_of, find_mismatches
 from .context import Context, OpFailed
@@ -223,6 +223,7 @@ class Wait:
 
     def _ready_facts(self) -> dict[str, Json]:
         load_s = round(time.monotonic() - self._began, 1)
+        shm.keep(self.ctx.deploy_dir, str(self.note["cookie"]), self._members())
         loads.keep_load(self.ctx.deploy_dir, self.note, load_s, self._eta.marks)
         keep = ("version", "model_path", "served_model_name", "max_running_requests", "speculative_algorithm")
         reported = {name: self._info[name] for name in keep if name in self._info}

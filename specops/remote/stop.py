@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from . import gpus, members, procs, state, supervised
+from . import gpus, members, procs, shm, state, supervised
 from .capture import OLD_SERVER, read_vault
 from .context import Context, OpFailed
 from .launch import read_note
@@ -35,6 +35,8 @@ def stop(ctx: Context, args: dict[str, Json]) -> dict[str, Json]:
     state.write_private(ctx.deploy_dir / MARK, b'{"signalled": true}')
     began = time.monotonic()
     before = find()
+    starts = [procs.start_time(found) for pid, _ in before if (found := procs.read_process(pid))]
+    shared = shm.mapped_by(pid for pid, _ in before)
     control = control_of(read_vault(ctx, OLD_SERVER) or {})
     if control:
         supervised.stop(control, float(args["drain_s"]) + float(args["term_s"]))
@@ -44,7 +46,11 @@ def stop(ctx: Context, args: dict[str, Json]) -> dict[str, Json]:
     )
     prove_port_free(port)
     wait_for_gpus({key[0] for key in gone})
-    return {"stopped": sorted(key[0] for key in gone), "seconds": round(time.monotonic() - began, 2)}
+    return {
+        "stopped": sorted(key[0] for key in gone),
+        "shared_memory": shm.remove_unused(shared, min(starts, default=time.time())),
+        "seconds": round(time.monotonic() - began, 2),
+    }
 
 
 def kill(ctx: Context, args: dict[str, Json]) -> dict[str, Json]:
@@ -61,6 +67,7 @@ def kill(ctx: Context, args: dict[str, Json]) -> dict[str, Json]:
         seen.update(scan[member].key for member in found)
         return {scan[member].key for member in found}
 
+    shared = shm.kept(ctx.deploy_dir, cookie) | shm.mapped_by(pid for pid, _ in find())
     if note.get("control") and launcher in find():
         supervised.stop(note["control"], UNDO_TERM_S)
     gone = stop_processes(find, launcher=launcher, drain_s=0.0, term_s=UNDO_TERM_S)
@@ -69,7 +76,11 @@ def kill(ctx: Context, args: dict[str, Json]) -> dict[str, Json]:
     if gone:
         prove_port_free(port)
         wait_for_gpus({key[0] for key in gone})
-    return {"stopped": sorted(key[0] for key in gone), "serving": {"line": f"nothing serves on port {port}"}}
+    return {
+        "stopped": sorted(key[0] for key in gone),
+        "shared_memory": shm.remove_unused(shared, float(note.get("at") or time.time())),
+        "serving": {"line": f"nothing serves on port {port}"},
+    }
 
 
 def control_of(kept: dict[str, Json]) -> dict[str, list[str]] | None:

@@ -6,6 +6,7 @@ It is recognised as SGLang by the word in its command line. Its behaviour is set
 from __future__ import annotations
 
 import json
+import mmap
 import os
 import signal
 import subprocess
@@ -15,6 +16,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 READY = "[2026-11-30 05:00:00] The server is fired up and ready to roll!"
+
+
+HELD: list[mmap.mmap] = []
 
 
 def option(name: str, default: str = "") -> str:
@@ -30,7 +34,16 @@ def worker() -> None:
     """A child that may ignore TERM, leave the session, or write last words and die."""
     if os.environ.get("STANDIN_IGNORE_TERM"):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    for path in json.loads(os.environ.get("STANDIN_SHM") or "[]"):
+        HELD.append(map_shared(path))
     time.sleep(600)
+
+
+def map_shared(path: str) -> mmap.mmap:
+    """As a worker's segments and semaphores are: a file of its own, mapped."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    os.ftruncate(fd, 4096)
+    return mmap.mmap(fd, 4096)
 
 
 class Handler(BaseHTTPRequestHandler):

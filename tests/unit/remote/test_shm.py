@@ -1,0 +1,65 @@
+"""What a killed server leaves in /dev/shm goes with it; what others have, or had before, stays."""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import signal
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from specops.remote import launch, procs, ready, shm, stop
+from specops.remote.context import Context
+
+from .servers import await_true, deploying, free_port, launch_spec, serving
+
+STOP = {"drain_s": 0, "term_s": 0.5}
+
+
+@pytest.fixture
+def names() -> Iterator[tuple[str, str]]:
+    """Two paths below /dev/shm; whatever is left of them is removed."""
+    pair = (f"{shm.FOLDER}specops-test-{uuid.uuid4().hex}", f"{shm.FOLDER}specops-test-{uuid.uuid4().hex}")
+    yield pair
+    for name in pair:
+        Path(name).unlink(missing_ok=True)
+
+
+def all_mapped(pid: int, names: tuple[str, ...]) -> bool:
+    return any(shm.mapped_by([child]) >= set(names) for child in procs.children_of(pid))
+
+
+def test_a_stopped_servers_memory_goes_unless_somebody_else_has_it(
+    tmp_path: Path, ctx: Context, names: tuple[str, str]
+) -> None:
+    with serving(tmp_path, STANDIN_SHM=json.dumps(names)) as stand, deploying(ctx) as (on, _):
+        await_true(lambda: all_mapped(stand.pid, names), seconds=60)
+        with open(names[1], "r+b") as file, mmap.mmap(file.fileno(), 0):
+            place = {"pid": stand.pid, "start_ticks": stand.start_ticks, "port": stand.port}
+            assert stop.stop(on, {**place, **STOP})["shared_memory"] == [names[0]]
+            assert not Path(names[0]).exists()
+            assert Path(names[1]).exists()
+
+
+def test_a_server_that_died_by_itself_is_cleared_away_too(ctx: Context, names: tuple[str, str]) -> None:
+    port = free_port()
+    with deploying(ctx) as (on, _):
+        note = launch.launch(on, {"launch": launch_spec(port, STANDIN_SHM=json.dumps(names))})
+        await_true(lambda: all_mapped(note["pid"], names), seconds=60)
+        ready.await_server(on, {"port": port, "cookie": "d1", "ready": {"progress_s": 20, "cap_s": 40}})
+        os.killpg(note["pid"], signal.SIGKILL)
+        procs.CHILDREN[note["pid"]].wait()
+        await_true(lambda: not procs.carriers(procs.scan_processes(), "d1"))
+        assert stop.kill(on, {"cookie": "d1", "port": port})["shared_memory"] == sorted(names)
+
+
+def test_what_was_there_before_the_server_stays(names: tuple[str, str]) -> None:
+    Path(names[0]).write_bytes(b"")
+    Path(names[0]).chmod(0o600)
+    made = os.stat(names[0]).st_ctime
+    assert shm.remove_unused([names[0]], since=made + 60) == []
+    assert shm.remove_unused([names[0]], since=made) == [names[0]]
