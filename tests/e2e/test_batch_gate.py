@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,10 +15,7 @@ from tests.e2e.older import CHECKS, V2, at, broken_gate, edited, older_lab, vend
 from tests.e2e.server import can_bind, owner_of_port
 from tests.e2e.trees import digest_tree
 
-pytestmark = [
-    pytest.mark.lab,
-    pytest.mark.skipif(not os.environ.get("SPECOPS_E2E_OLDER"), reason="several servers: make e2e-older"),
-]
+pytestmark = pytest.mark.lab
 DEPLOY = ("deploy", "--threshold", "5", "--yes", "--accept-unproven")
 """Whatever proof.json says of the gate's bytes of today: this test is one more proof."""
 
