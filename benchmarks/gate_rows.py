@@ -11,6 +11,8 @@ from typing import Any
 import specops
 
 RESULT = Path(__file__).resolve().parent / "results" / "gate_proof.json"
+CROSSINGS = 10
+"""A count and no rate: how fast the load crosses is the machine's doing."""
 TOTALS = (
     "closed_steps",
     "open_steps",
@@ -31,7 +33,7 @@ def problems(row: dict[str, Any]) -> list[str]:
         f"features differ: {row['features_differ']}": not row["features_differ"],
         "live control": row["live_control"],
         "requests failed": row["failed"] == 0,
-        "the soak crossed less than every 2 s": row["soak_crossings"] >= row["soak_s"] / 2,
+        f"it crossed the gate less than {CROSSINGS} times": row["crossings"] >= CROSSINGS,
         "the draft ran while closed": row["draft_forwards_while_closed"] == 0,
         "the gate counts other steps than ran": (gate["closed_steps"], gate["open_steps"], gate["switches"])
         == (row["closed_steps"], row["open_steps"], row["crossings"]),
