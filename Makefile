@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint unit e2e e2e-older zoo smoke-healthy gate-proof patch-matrix clean
+.PHONY: demo test lint unit e2e e2e-older zoo smoke-healthy smoke-url gate-proof patch-matrix clean
 
 $(READY): pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "specops needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
@@ -38,6 +38,9 @@ zoo: $(READY)
 
 smoke-healthy: $(READY)
 	$(BIN)/python -m benchmarks.smoke_healthy
+
+smoke-url: $(READY)
+	SPECOPS_SMOKE_URL=1 $(BIN)/python -m pytest tests/sglang/test_smoke_url.py
 
 gate-proof: $(READY)
 	$(BIN)/python -m benchmarks.gate_proof
