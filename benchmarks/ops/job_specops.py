@@ -13,15 +13,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from specops.connect import exchange, payload
-from specops.connect.base import Json
 from specops.connect.opening import open_connector
-from specops.engine.deploy import run_plan
-from specops.engine.outcome import Deployed
-from specops.engine.plan import Outage, Plan, new_id
-from specops.steps.files import FileChange, back_up, check_files, digest, stage, swap
-from specops.steps.step import Command, Inert, Step
 
+Json = Any
 COMMAND_OP = """
 
 def _command(ctx, args):
@@ -36,6 +30,8 @@ OPS["command"] = _command
 
 
 def agent_with_commands() -> bytes:
+    from specops.connect import payload
+
     with tempfile.TemporaryDirectory() as work:
         folder = Path(shutil.copytree(payload.REMOTE, Path(work) / "remote"))
         with (folder / "files.py").open("a") as file:
@@ -43,7 +39,11 @@ def agent_with_commands() -> bytes:
         return payload.build_zip(folder)
 
 
-def make_plan(job: dict[str, Any]) -> Plan:
+def make_plan(job: dict[str, Any]) -> Any:
+    from specops.engine.plan import Outage, Plan, new_id
+    from specops.steps.files import FileChange, back_up, check_files, digest, stage, swap
+    from specops.steps.step import Command, Inert, Step
+
     changes = []
     for name in job["files"]:
         new = Path(job["source"], name).read_bytes()
@@ -77,8 +77,6 @@ def make_plan(job: dict[str, Any]) -> Plan:
 
 def main() -> None:
     job = json.loads(os.environ["OPS_JOB"])
-    agent = Path(job["agent"]).read_bytes()
-    vars(exchange)["agent_zip"] = lambda: agent
     host = SimpleNamespace(
         name="box",
         address=job["host"],
@@ -88,7 +86,15 @@ def main() -> None:
         known_hosts=job["known_hosts"],
         become=False,
     )
+    # First, as the command line does it: the connection is made while the rest is loaded.
     connector = open_connector(host, python=job["python"])
+    from specops.connect import exchange, ssh
+    from specops.engine.deploy import run_plan
+    from specops.engine.outcome import Deployed
+
+    agent = Path(job["agent"]).read_bytes()
+    for module in (exchange, ssh):
+        vars(module)["agent_zip"] = lambda: agent
     events: list[dict[str, Json]] = []
     outcome = run_plan(make_plan(job), connector, events.append, secrets={})
     connector.close()
