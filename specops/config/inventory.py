@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -16,13 +17,21 @@ from specops.config.source import Source, child, complain, nearest, read_source
 LAB = "lab"
 
 
+def user_problem(name: bool | str) -> str | None:
+    if isinstance(name, bool) or re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.-]*", name):
+        return None
+    return f"must be true, false or a user's name, not {name!r}"
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Settings:
     """What `defaults`, a group and a host can all say; the nearer one wins, `env` and `vars` key by key."""
 
     port: int | None = setting("of the SSH server", default=None, check=within(1, 65535))
     user: str | None = setting("remote user; None: what OpenSSH's own configuration says", default=None)
-    become: bool | None = setting("run the agent through sudo", default=None)
+    become: bool | str | None = setting(
+        "run the agent through `sudo -n`: true for root, or a user", default=None, check=user_problem
+    )
     identity_file: str | None = setting("private key on this machine", default=None)
     known_hosts: str | None = setting("known_hosts file on this machine", default=None)
     python: str | None = setting("interpreter of the SGLang install, on the host", default=None)
@@ -84,7 +93,8 @@ class Host:
     address: str
     port: int
     user: str | None
-    become: bool
+    become: str | None
+    """The user that the agent runs as, by sudo; None: the one that logs in."""
     identity_file: str | None
     known_hosts: str | None
     instances: tuple[Instance, ...]
@@ -201,7 +211,7 @@ def host_from(
         address=address,
         port=merged["port"] or 22,
         user=merged["user"],
-        become=bool(merged["become"]),
+        become={True: "root", False: None}.get(merged["become"], merged["become"]),
         identity_file=local_path(merged["identity_file"], folder),
         known_hosts=local_path(merged["known_hosts"], folder),
         instances=tuple(

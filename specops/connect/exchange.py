@@ -140,6 +140,12 @@ def _ending(exchange: _Exchange, *, host: str, verb: str, status: int | None) ->
     """The error for a stream that ended without a result, by how far the request had come."""
     said = "; ".join([*exchange.answer.noise(), *exchange.errors][-3:])
     if not exchange.answer.received:
+        if status is not None and "sudo:" in said:
+            return Refused(
+                f"{host}: sudo does not let this user become another without a password: {said}",
+                host_state="nothing was changed",
+                next_command="allow it in sudoers (NOPASSWD), or change `become` in inventory.yaml",
+            )
         if status is not None:
             return Refused(
                 f"{host}: the agent did not start (exit status {status}): {said or 'nothing was printed'}",

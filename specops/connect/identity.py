@@ -33,7 +33,8 @@ class OfferKeys(paramiko.auth_strategy.AuthStrategy):
     def __init__(self, settings: SshSettings, ask: AskPassphrase | None) -> None:
         super().__init__(ssh_config=paramiko.SSHConfig())
         self._user = settings.user
-        self._candidates = list_candidates(settings, ask)
+        self._settings = settings
+        self._ask = ask
         self.report: list[str] = []
         """A line for each key: what became of it."""
 
@@ -42,8 +43,19 @@ class OfferKeys(paramiko.auth_strategy.AuthStrategy):
         return iter(())
 
     def authenticate(self, transport: paramiko.Transport) -> paramiko.auth_strategy.AuthResult:
+        agent = _open_agent()
+        try:
+            return self._offer_all(transport, list_candidates(self._settings, self._ask, _held_keys(agent)))
+        finally:
+            if agent is not None:
+                # It signs until the login is through; paramiko never closes its socket by itself.
+                agent.close()
+
+    def _offer_all(
+        self, transport: paramiko.Transport, candidates: Sequence[Candidate]
+    ) -> paramiko.auth_strategy.AuthResult:
         offered = 0
-        for candidate in self._candidates:
+        for candidate in candidates:
             key = candidate.load()
             if isinstance(key, str):
                 self.report.append(f"{candidate.label}: {key}")
@@ -73,9 +85,10 @@ class OfferKeys(paramiko.auth_strategy.AuthStrategy):
         return True
 
 
-def list_candidates(settings: SshSettings, ask: AskPassphrase | None) -> list[Candidate]:
+def list_candidates(
+    settings: SshSettings, ask: AskPassphrase | None, held: dict[bytes, paramiko.PKey]
+) -> list[Candidate]:
     """Configured files first (through the ssh-agent where it holds them), then the agent's other keys."""
-    held = _agent_keys()
     candidates = [_from_file(path, held, ask) for path in settings.identity_files]
     if not settings.only_these_identities:
         in_files = {_public_blob(path) for path in settings.identity_files}
@@ -113,12 +126,16 @@ def _load(path: Path, ask: AskPassphrase | None) -> paramiko.PKey | str:
         return "does not open with that passphrase"
 
 
-def _agent_keys() -> dict[bytes, paramiko.PKey]:
-    """By public blob. Security keys are left out: paramiko cannot sign with them and breaks the login."""
+def _open_agent() -> paramiko.Agent | None:
     try:
-        keys: Sequence[paramiko.PKey] = paramiko.Agent().get_keys()
+        return paramiko.Agent()
     except (paramiko.SSHException, OSError):
-        return {}
+        return None
+
+
+def _held_keys(agent: paramiko.Agent | None) -> dict[bytes, paramiko.PKey]:
+    """By public blob. Security keys are left out: paramiko cannot sign with them and breaks the login."""
+    keys: Sequence[paramiko.PKey] = agent.get_keys() if agent is not None else ()
     return {key.asbytes(): key for key in keys if not key.get_name().startswith("sk-")}
 
 

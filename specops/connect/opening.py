@@ -32,7 +32,7 @@ class Reachable(Protocol):
     @property
     def known_hosts(self) -> str | None: ...
     @property
-    def become(self) -> bool: ...
+    def become(self) -> str | None: ...
 
 
 def open_connector(
@@ -48,11 +48,10 @@ def open_connector(
 
     Address `local` means this machine, without SSH.
     """
-    become = "root" if host.become else None
     if host.address == LOCAL:
         from specops.connect.local import LocalConnector
 
-        return LocalConnector(name=host.name, python=python, become=become)
+        return LocalConnector(name=host.name, python=python, become=host.become)
     from specops.connect.dial import Dialing
     from specops.connect.ssh_settings import SshSettings, resolve_settings
 
@@ -74,7 +73,7 @@ def open_connector(
         name=host.name,
         settings=dialing,
         python=python,
-        become=become,
+        become=host.become,
         accept_new_host_key=accept_new_host_key,
         ask_passphrase=ask_passphrase,
     )

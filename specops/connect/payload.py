@@ -19,8 +19,15 @@ ENTRY = "import sys\nfrom agent.main import child\nraise SystemExit(child(sys.ar
 BOOTSTRAP = ";".join(
     (
         "import json,os,sys",
-        "i=sys.stdin.buffer",
-        "h=json.loads(i.readline())",
+        # Also read by a Python 2 or 3.5, which must say what it is and not die of what it does not know.
+        'i=getattr(sys.stdin,"buffer",sys.stdin)',
+        "h=json.loads(i.readline().decode())",
+        'm="This is Python "+sys.version.split()[0]+", the agent needs 3.10 or newer"',
+        'e={"code":"old_python","message":m,"host_state":"nothing was changed","next_command":'
+        '"set `python` of this host in inventory.yaml to a Python 3.10 or newer"}',
+        'a={"event":"result","ok":False,"error":e}',
+        r's="\x1e"+h["nonce"]+" "+json.dumps(a)+"\n"',
+        "sys.version_info<(3,10) and sys.exit(sys.stdout.write(s) and 0)",
         'z=i.read(h["zip"])',
         'r=json.loads(i.read(h["request"]))',
         'n=h["nonce"]',
@@ -42,7 +49,7 @@ BOOTSTRAP = ";".join(
 
 def agent_argv(python: str, *, become: str | None = None) -> list[str]:
     """The only command that is ever run on a host; everything else travels on stdin."""
-    prefix = [] if become is None else ["sudo", "-n", "-u", become]
+    prefix = [] if become is None else ["sudo", "-n", "-H", "-u", become, "--"]
     return [*prefix, python, "-I", "-S", "-c", BOOTSTRAP]
 
 

@@ -30,6 +30,7 @@ ERRORS: dict[str, type[SpecopsError]] = {
     "read_only": Refused,
     "no_space": Refused,
     "no_install": Refused,
+    "old_python": Refused,
     "no_deploy": Refused,
     "no_log": Refused,
     "no_file": Refused,

@@ -101,6 +101,9 @@ class Relay:
     def __init__(self, port: int, target: int) -> None:
         self.connections = 0
         self.silent = threading.Event()
+        self.silent_after: int | None = None
+        """Bytes from the client in all, after which the link is dead."""
+        self._from_client = 0
         self._target = target
         self._closed = threading.Event()
         self._listener = socket.create_server(("127.0.0.1", port))
@@ -128,10 +131,15 @@ class Relay:
                     data = ready.recv(65536)
                     if not data:
                         return
+                    if ready is client:
+                        self._from_client += len(data)
+                    if self.silent_after is not None and self._from_client > self.silent_after:
+                        self.silent.set()
                     if not self.silent.is_set():
                         other[ready].sendall(data)
 
     def close(self) -> None:
+        """Also ends what is connected: nobody can be reached through it any more."""
         self._closed.set()
         for thread in self._threads:
             thread.join(timeout=5)

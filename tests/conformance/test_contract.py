@@ -88,3 +88,15 @@ def test_a_dry_run_reads_and_keeps_changes_back(open_any: Open) -> None:
     assert echo(connector, a=1) == {"a": 1}
     assert connector.call("run", {"plan": {}}) == Withheld(verb="run", params={"plan": {}})
     assert [withheld.verb for withheld in connector.withheld] == ["run"]
+
+
+def test_an_old_python_says_what_it_is(open_any: Open, tmp_path: Path) -> None:
+    """Refused, and not a lost link: it dies of the agent's first line otherwise."""
+    python = tmp_path / "python3.8"
+    lie = "import sys; sys.version_info = (3, 8, 10); sys.version = '3.8.10 (lie)'; exec(sys.argv[4])"
+    python.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -c {shlex.quote(lie)} "$@"\n')
+    python.chmod(0o755)
+    with pytest.raises(Refused, match=r"Python 3\.8\.10, the agent needs 3\.10") as caught:
+        open_any(python=str(python)).call("run", {"blob": "b" * 1_000_000})
+    assert caught.value.host_state == "nothing was changed"
+    assert "inventory.yaml" in caught.value.next_command

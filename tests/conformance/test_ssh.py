@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import sys
-import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from specops.connect import link
 from specops.connect.ssh import SshConnector
 from specops.connect.ssh_settings import resolve_settings
-from specops.errors import HostUnreachable, LinkLost
+from specops.errors import HostUnreachable
 from tests.conformance.conftest import echo
 from tests.conformance.sshd import Relay, Sshd, make_key
 
@@ -117,38 +114,6 @@ def test_calls_share_one_connection_and_survive_its_loss(
     assert relay.connections == 2
 
 
-@pytest.mark.parametrize("verb", ["run", "facts"])
-def test_a_link_that_goes_silent_is_noticed(
-    open_ssh: OpenSsh, relay: Relay, known_relay: Path, verb: str
-) -> None:
-    connector = open_ssh(port=RELAY_PORT, known_hosts=known_relay)
-    begun: list[float] = []
-
-    def go_silent(event: object) -> None:
-        relay.silent.set()
-        begun.append(time.monotonic())
-
-    with pytest.raises(LinkLost) as caught:
-        connector.call(verb, {"behave": "hang", "seconds": 60}, on_event=go_silent)
-    assert time.monotonic() - begun[0] <= 15
-    assert ("goes on by itself" in caught.value.host_state) == (verb == "run")
-
-
-def test_a_link_that_is_dead_between_calls_is_noticed(
-    open_ssh: OpenSsh, relay: Relay, known_relay: Path
-) -> None:
-    connector = open_ssh(port=RELAY_PORT, known_hosts=known_relay)
-    connector.call("facts", {})
-    relay.silent.set()
-    threading.Timer(5, relay.silent.clear).start()
-    # The link may come back before anybody gives up: either is an answer, a hang is not.
-    begun = time.monotonic()
-    try:
-        connector.call("facts", {})
-    except (HostUnreachable, LinkLost):
-        assert time.monotonic() - begun <= 40
-
-
 def test_a_long_quiet_request_is_left_alone(open_ssh: OpenSsh) -> None:
     assert open_ssh().call("facts", {"behave": "hang", "seconds": 13}) == "late"
 
@@ -176,31 +141,3 @@ def test_a_command_forced_on_us_may_talk_first(sshd: Sshd, tmp_path: Path) -> No
         with pytest.raises(Exception, match="This account is closed"):
             refused.call("run", {})
         refused.close()
-
-
-def test_a_jump_host_is_checked_like_any_other(
-    sshd: Sshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = tmp_path / "ssh_config"
-    config.write_text(
-        f"Host far\n HostName 127.0.0.1\n Port {sshd.port}\n ProxyJump near\n"
-        f"Host near\n HostName 127.0.0.1\n Port {sshd.port}\n"
-        f"Host *\n IdentityFile {sshd.identity}\n IdentitiesOnly yes\n"
-        f" UserKnownHostsFile {sshd.known_hosts}\n"
-    )
-
-    def resolve_jump(address: str, **options: object) -> object:
-        return resolve_settings(address, config_file=config)
-
-    monkeypatch.setattr(link, "resolve_settings", resolve_jump)
-    connector = SshConnector(
-        name="far", settings=resolve_settings("far", config_file=config), python=sys.executable
-    )
-    assert echo(connector, a=1) == {"a": 1}
-    connector.close()
-    sshd.known_hosts.write_text("")
-    try:
-        with pytest.raises(HostUnreachable, match="not a known host"):
-            connector.call("facts", {})
-    finally:
-        sshd.known_hosts.write_text(sshd.known_line())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import time
 from typing import Any
@@ -15,11 +16,12 @@ def main(request: dict[str, Any], nonce: str, zip_bytes: bytes) -> None:
         sys.stdout.flush()
 
     params = request["params"]
-    behave = params.get("behave", "echo")
+    behave = params.get("behave") or (params.get("secrets") or {}).get("behave") or "echo"
     if behave == "echo":
         for index in range(params.get("events", 0)):
             say({"event": "note", "message": str(index)})
-        say({"event": "result", "ok": True, "value": {"params": params, "zip": len(zip_bytes)}})
+        who = {"uid": os.geteuid(), "home": os.path.expanduser("~")}
+        say({"event": "result", "ok": True, "value": {"params": params, "zip": len(zip_bytes), **who}})
     elif behave == "noise":
         for stream in (sys.stdout, sys.stderr):
             stream.write("junk " * 100 + "\n")
@@ -34,6 +36,8 @@ def main(request: dict[str, Any], nonce: str, zip_bytes: bytes) -> None:
         sys.stderr.write("out of luck\n")
         sys.stderr.flush()
         os._exit(3)
+    elif behave == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
     elif behave == "hang":
         say({"event": "note", "message": str(os.getpid())})
         time.sleep(params["seconds"])

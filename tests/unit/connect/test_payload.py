@@ -36,7 +36,7 @@ def test_the_command_survives_every_shell_that_is_here() -> None:
     assert "!" not in BOOTSTRAP
     assert "\n" not in BOOTSTRAP
     argv = agent_argv("/a b/python", become="root")
-    assert argv[:4] == ["sudo", "-n", "-u", "root"]
+    assert argv[:4] == ["sudo", "-n", "-H", "-u"]
     for shell in filter(None, map(shutil.which, ("sh", "bash", "dash", "zsh", "csh", "tcsh", "fish"))):
         command = shell_line(["printf", "%s\\n", *argv])
         done = subprocess.run([shell, "-c", command], capture_output=True, text=True, check=True)
