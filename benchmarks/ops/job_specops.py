@@ -84,7 +84,7 @@ def main() -> None:
         user=job["user"],
         identity_file=job["identity"],
         known_hosts=job["known_hosts"],
-        become=False,
+        become=None,
     )
     # First, as the command line does it: the connection is made while the rest is loaded.
     connector = open_connector(host, python=job["python"])

@@ -29,7 +29,9 @@ class Follower:
     def run(self, plan: Plan) -> Outcome:
         """Start a plan on the host and follow it; a withholding connector makes this a dry run."""
         self._deploy = plan.id
-        return self._to_its_end(lambda: engine.run_plan(plan, self._at.connector, self._on_event, secrets={}))
+        return self._to_its_end(
+            lambda: engine.run_plan(plan, self._at.connector, self._on_event, secrets=plan.secrets)
+        )
 
     def attach(self, deploy: str | None) -> Outcome:
         """Follow a deploy that runs, or tell how it ended; the latest one where None."""

@@ -59,6 +59,8 @@ class Plan:
     checks: tuple[Check, ...] = ()
     """Of preflight, with what each saw."""
     notes: tuple[str, ...] = ()
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """What `{secret:NAME}` in a launch stands for; goes into the host's vault and is never shown."""
 
     def __post_init__(self) -> None:
         for step in self.steps[:-1]:

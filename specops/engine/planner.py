@@ -15,6 +15,7 @@ from specops.engine.place import Place
 from specops.engine.plan import Outage, Plan, new_id
 from specops.engine.proven import require_tried
 from specops.engine.room import Check, check_room, derived_ports
+from specops.engine.secrets import hide_secrets
 from specops.errors import Refused
 from specops.facts.host import HostFacts, Question, read_host_facts
 from specops.facts.install import Install
@@ -199,7 +200,7 @@ class _Deploy:
             return Nothing(facts=self.facts, why="the files, the arguments and the server are already so")
         name = new_id()
         spec = self._spec(name, start, changes)
-        return Plan(
+        plan = Plan(
             id=name,
             kind="deploy",
             host=self.place.host,
@@ -222,6 +223,7 @@ class _Deploy:
                 *start.notes,
             ),
         )
+        return hide_secrets(plan)
 
     def _on_host(self) -> Playbook:
         """The playbook with `~` filled in: argv words are not expanded by any shell."""

@@ -23,6 +23,8 @@ Json = Any
 LOGIN_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 COPY = re.compile(r"/instances/[^/]+/deploys/[^/]+/copy/?$")
 """Of any deploy on this machine (activation.py)."""
+SECRET = re.compile(r"\{secret:([^{}]+)\}")
+"""In a plan's launch: the vault holds what it stands for."""
 SERVER_FILE = "server.json"
 """In the deploy's folder: the pid, start ticks, log and cookie of what `server.launch` started."""
 
@@ -95,7 +97,7 @@ def resolve(ctx: Context, spec: dict[str, Json]) -> Start:
     """A LaunchSpec on this host. Raises `cannot_launch` for what could not be started at all."""
 
     def fill(text: str) -> str:
-        return expand(ctx, text)
+        return SECRET.sub(lambda found: _secret(ctx, found[1]), expand(ctx, text))
 
     kept = _kept_server(ctx, spec)
     if spec.get("vault"):
@@ -124,6 +126,13 @@ def resolve(ctx: Context, spec: dict[str, Json]) -> Start:
     )
     _check(start)
     return start
+
+
+def _secret(ctx: Context, name: str) -> str:
+    if name not in ctx.secrets:
+        what = f"the vault of this deploy holds no secret {name!r}"
+        raise OpFailed("cannot_launch", what, host_state="no server was started")
+    return ctx.secrets[name]
 
 
 def _kept_server(ctx: Context, spec: dict[str, Json]) -> dict[str, Json]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,29 @@ SHORTEST = 4
 PLAIN_FROM = 12
 """From this length on a value is replaced inside words too."""
 
+IN_URL = re.compile(r"(://[^/\s:@]*:)([^@/\s]+)(@)")
+"""The password of a URL."""
+ASSIGNED = re.compile(
+    r"""([A-Za-z0-9_-]*(?:api[_-]?key|token|secret|passw(?:or)?d|passphrase|credential)s?['"]?\s*[:=]\s*)"""
+    r"""(?P<quote>\\?['"])((?:(?!(?P=quote)).){4,}?)(?P=quote)""",
+    re.IGNORECASE,
+)
+"""A quoted value after a name like a secret's, as a server prints its arguments: nobody else knows it."""
+
+
+def scrub_patterns(text: str) -> str:
+    """What can be told by its form alone."""
+    text = scrub_urls(text) if "://" in text else text
+    return ASSIGNED.sub(rf"\g<1>\g<quote>{MARK}\g<quote>", text)
+
+
+def scrub_urls(text: str) -> str:
+    return IN_URL.sub(rf"\g<1>{MARK}\g<3>", text)
+
+
+def url_passwords(values: Iterable[str]) -> list[str]:
+    return [found[1] for value in values for found in IN_URL.findall(value)]
+
 
 def looks_secret(name: str) -> bool:
     """Whether the value of an environment variable or flag of this name must not be shown.
@@ -33,7 +56,7 @@ def looks_secret(name: str) -> bool:
     return bool(SECRET_NAME.search(plain))
 
 
-def argv_secrets(argv: Iterable[str]) -> list[str]:
+def argv_secrets(argv: Sequence[str]) -> list[str]:
     """Values of secret-looking flags, as `--flag value` or `--flag=value`."""
     found = []
     flag = ""
@@ -49,21 +72,23 @@ def argv_secrets(argv: Iterable[str]) -> list[str]:
             if flag and looks_secret(flag):
                 found.append(word)
             flag = ""
-    return [value for value in found if value]
+    return [*(value for value in found if value), *url_passwords(argv)]
 
 
 def env_secrets(env: dict[str, str]) -> list[str]:
-    return [value for name, value in env.items() if value and looks_secret(name)]
+    named = [value for name, value in env.items() if value and looks_secret(name)]
+    return [*named, *url_passwords(env.values())]
 
 
 def redact_argv(argv: list[str]) -> list[str]:
     scrub = scrubber(argv_secrets(argv), shortest=1)
     secret = set(argv_secrets(argv))
-    return [MARK if word in secret else scrub(word) if word.startswith("--") else word for word in argv]
+    known = [MARK if word in secret else scrub(word) if word.startswith("--") else word for word in argv]
+    return [scrub_urls(word) for word in known]
 
 
 def redact_env(env: dict[str, str]) -> dict[str, str]:
-    return {name: MARK if looks_secret(name) and value else value for name, value in env.items()}
+    return {name: MARK if looks_secret(name) and value else scrub_urls(value) for name, value in env.items()}
 
 
 def scrubber(values: Iterable[str], *, shortest: int = SHORTEST) -> Callable[[str], str]:
@@ -96,7 +121,8 @@ def vault_secrets(vault: Json) -> list[str]:
     if isinstance(vault, dict):
         for name, item in vault.items():
             if name == "secrets" and isinstance(item, dict):
-                found.extend(str(value) for value in item.values() if value)
+                values = [str(value) for value in item.values() if value]
+                found.extend([*values, *url_passwords(values)])
             elif name == "env" and isinstance(item, dict):
                 found.extend(env_secrets({k: str(v) for k, v in item.items()}))
             elif name == "argv" and isinstance(item, list):
@@ -126,4 +152,4 @@ class VaultScrub:
             self._extra = [*self._extra, *vault_secrets(state.read_json(self._vault))]
             self._scrub = scrubber(self._extra)
         self._seen = seen
-        return scrub_json(value, self._scrub)
+        return scrub_json(value, lambda text: scrub_patterns(self._scrub(text)))

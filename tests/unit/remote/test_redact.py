@@ -61,3 +61,27 @@ def test_a_server_captured_meanwhile_is_known_and_stays_known(tmp_path: Path) ->
     }
     vault.unlink()
     assert scrub("hunter22") == "[redacted]"
+
+
+@pytest.mark.parametrize(
+    ("text", "scrubbed"),
+    [
+        ("ServerArgs(api_key='planted-5', port=1)", "ServerArgs(api_key='[redacted]', port=1)"),
+        ('{"hf_token": "planted-5"}', '{"hf_token": "[redacted]"}'),
+        ("through http://ann:planted-5@proxy:3128/x", "through http://ann:[redacted]@proxy:3128/x"),
+        ("tokenizer_path='/m', max_total_tokens=12345", "tokenizer_path='/m', max_total_tokens=12345"),
+    ],
+)
+def test_what_only_its_form_tells(text: str, scrubbed: str, tmp_path: Path) -> None:
+    """A secret that a server makes or reads by itself: it is in no vault."""
+    assert VaultScrub(tmp_path / "none.json")(text) == scrubbed
+
+
+def test_a_url_in_a_command_line_or_an_environment_keeps_its_place() -> None:
+    url = "https://ann:planted-4@proxy:3128"
+    assert redact_argv(["python", "--proxy", url]) == [
+        "python",
+        "--proxy",
+        "https://ann:[redacted]@proxy:3128",
+    ]
+    assert redact_env({"HTTPS_PROXY": url}) == {"HTTPS_PROXY": "https://ann:[redacted]@proxy:3128"}
