@@ -26,6 +26,8 @@ V2 = (
     "server.args.disable-overlap-schedule=false",
 )
 """EAGLEWorkerV2 instead of the playbook's EAGLEWorker with 4 branches, 5 steps and 16 tokens."""
+DEADLINE_S = 1500
+"""Of one command: rehearsal, load and the whole smoke test, on a machine that may be busy."""
 CHECKS = tuple(f"S{n}" for n in range(8))
 
 
@@ -50,7 +52,17 @@ def older_lab(release: str = RELEASE) -> Iterator[LabState]:
 def at(lab: LabState, *words: str, settings: tuple[str, ...] = (), env: dict[str, str] | None = None) -> Ran:
     """A command about the lab's one host, as JSON lines."""
     more = [word for setting in settings for word in ("--set", setting)]
-    return specops(*words, "--inventory", str(lab.inventory), "--host", lab.name, *more, "--json", env=env)
+    return specops(
+        *words,
+        "--inventory",
+        str(lab.inventory),
+        "--host",
+        lab.name,
+        *more,
+        "--json",
+        env=env,
+        deadline_s=DEADLINE_S,
+    )
 
 
 def shipped_gate() -> Patch:
