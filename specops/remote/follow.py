@@ -16,6 +16,7 @@ from .wire import Answers
 Json = Any
 TICK_S = 0.02
 HOLDER_CHECK_S = 1.0
+RELEASE_S = 3.0
 
 
 def follow(
@@ -40,6 +41,7 @@ def follow(
             sent += 1
         if closed:
             if not sent:
+                _await_release(instance, deploy_id)
                 return ending(deploy_dir)
             continue
         if sent:
@@ -49,6 +51,17 @@ def follow(
             quiet_since = time.monotonic()
         time.sleep(TICK_S)
     return None
+
+
+def _await_release(instance: Instance, deploy_id: str) -> None:
+    """The deploy has ended, its agent is about to: whoever asks next must find the lock free."""
+    end = time.monotonic() + RELEASE_S
+    while time.monotonic() < end:
+        owner = lock.read_owner(instance)
+        # An empty answer is a holder that went while it was asked.
+        if owner is None or owner.get("deploy") not in (None, deploy_id):
+            return
+        time.sleep(TICK_S)
 
 
 def _size(path: Path) -> int:

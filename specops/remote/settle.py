@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from . import journal, ops
+from . import journal, ops, procs
 from .context import Context, OpFailed
 from .deploy import Deploy
 from .journal import Replay
@@ -42,9 +42,15 @@ def settle(deploy: Deploy, cause: dict[str, Json] | None) -> None:
     elif now.touched:
         how, serving = "rolled back", _serving(after.undone) or {"line": "as before the deploy"}
     else:
-        how, serving = "refused", {"line": "as before: nothing was changed"}
+        how, serving = "refused", {"line": _untouched(cause)}
     deploy.drop_transients(vault=not failures)
     _close(deploy, {"how": how, "cause": cause, "serving": serving, "failures": failures})
+
+
+def _untouched(cause: dict[str, Json]) -> str:
+    if cause.get("id") == "rebooted":
+        return "nothing of before the reboot, unless it starts by itself: the deploy had changed nothing"
+    return "as before: nothing was changed"
 
 
 def _close_forward(deploy: Deploy, now: Replay, cause: dict[str, Json] | None) -> None:
@@ -116,4 +122,14 @@ def try_record(deploy: Deploy, entry: dict[str, Json]) -> bool:
 def _serving(facts_by_index: dict[int, dict[str, Json]]) -> Json:
     """The last word that a step said on what serves, in the order of the journal."""
     said = [facts["serving"] for facts in facts_by_index.values() if facts.get("serving")]
-    return said[-1] if said else None
+    return _still(said[-1]) if said else None
+
+
+def _still(serving: Json) -> Json:
+    """The same, or that it has ended since: a reboot or somebody else may have come in between."""
+    pid, ticks = (
+        (serving.get("pid"), serving.get("start_ticks")) if isinstance(serving, dict) else (None, None)
+    )
+    if not pid or not ticks or procs.lives(int(pid), int(ticks)):
+        return serving
+    return {"line": f"nothing any more: {serving.get('line') or 'the server'} has ended since"}

@@ -73,7 +73,7 @@ class Box:
 
     def __post_init__(self) -> None:
         self.root = self.folder / "sglang"
-        self.root.mkdir(parents=True)
+        self.root.mkdir(parents=True, exist_ok=True)
         (self.root / "__init__.py").write_bytes(b"")
         for name, data in self.before.items():
             if data is not None:
@@ -147,17 +147,17 @@ class Box:
         return {str(sha(data)): base64.b64encode(data).decode() for data in every}
 
     def run(
-        self, plan: dict[str, Json] | None = None, wrap: Callable[[], None] | None = None, **more: Json
+        self, plan: dict[str, Json] | None = None, wrap: Callable[[], object] | None = None, **more: Json
     ) -> Answer:
         return self.ask("run", {"plan": plan or self.plan(), "blobs": self.blobs(), **more}, wrap)
 
-    def ask(self, verb: str, params: Json = None, wrap: Callable[[], None] | None = None) -> Answer:
+    def ask(self, verb: str, params: Json = None, wrap: Callable[[], object] | None = None) -> Answer:
         """One request in a forked process, as one exec over SSH would be. `wrap` runs in it first."""
         pid, out = self.start(verb, params, wrap)
         return self.finish(pid, out)
 
     def start(
-        self, verb: str, params: Json = None, wrap: Callable[[], None] | None = None
+        self, verb: str, params: Json = None, wrap: Callable[[], object] | None = None
     ) -> tuple[int, int]:
         request = {"verb": verb, "params": {**self.ref, **(params or {})}}
         out, into = os.pipe()

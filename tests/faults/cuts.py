@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from specops.remote import history, lock
+from specops.remote import history, journal, lock
 
-from . import judge
+from . import disks, judge
 from .box import Answer, Box
 from .judge import Before, Course
 from .points import Arm, Halt, When
@@ -113,16 +113,19 @@ def try_all(cuts: Iterable[Cut], courses: dict[str, Course], folder: Path) -> It
     """Every cut on an install and a server of its own, some at a time."""
     todo = list(cuts)
     for first in range(0, len(todo), AT_ONCE):
-        batch = [
-            Trial(cut, courses[cut.plan], folder / str(first + n))
-            for n, cut in enumerate(todo[first : first + AT_ONCE])
-        ]
-        for trial in batch:
-            trial.begin()
-        for trial in batch:
-            trial.strike()
-        for trial in batch:
-            yield trial.end()
+        with contextlib.ExitStack() as stack:
+            batch = [
+                stack.enter_context(
+                    contextlib.closing(Trial(cut, courses[cut.plan], folder / str(first + n)))
+                )
+                for n, cut in enumerate(todo[first : first + AT_ONCE])
+            ]
+            for trial in batch:
+                trial.begin()
+            for trial in batch:
+                trial.strike()
+            for trial in batch:
+                yield trial.end()
 
 
 class Trial:
@@ -131,16 +134,18 @@ class Trial:
     def __init__(self, cut: Cut, course: Course, folder: Path) -> None:
         self.cut, self.course = cut, course
         self.by = STRIKES[cut.by]
-        self.box = ServedBox(folder)
+        uid = disks.unprivileged() if self.by.unprivileged else 0
+        self.box = ServedBox(folder, uid=uid, disk=self.by.disk)
         self.answer: Answer | None = None
+        self.struck = Struck(self.box, Halt(folder, cut.point, cut.when))
+        self.failures: list[Json] | None = None
 
     def begin(self) -> None:
         self.plan = make_plan(self.box, self.cut.plan)
         self.before = Before(self.cut.plan, self.box)
-        halt = Halt(self.box.folder, self.cut.point, self.cut.when)
         params = {"plan": self.plan, "blobs": self.box.blobs(), "secrets": {"key": SECRETS["request"]}}
-        front, out = self.box.start("run", params, Arm([halt]))
-        self.struck = Struck(self.box, halt, front, out)
+        self.struck.deploy = self.plan["id"]
+        self.struck.front, self.struck.out = self.box.start("run", params, Arm([self.struck.halt]))
 
     def strike(self) -> None:
         until(self.struck.halt.reached, LIMIT_S)
@@ -148,13 +153,18 @@ class Trial:
         self.struck.halt.go.touch()
 
     def end(self) -> Row:
-        try:
-            self._settle()
-            row = self._judge()
-        finally:
-            held = self.box.end()
-            shutil.rmtree(self.box.folder)
-        return replace(row, leftovers=(*row.leftovers, *held))
+        self._settle()
+        row = self._judge()
+        return replace(row, leftovers=(*row.leftovers, *self.close()))
+
+    def close(self) -> list[str]:
+        """End what is left of it, whatever happened; what still holds its port then."""
+        if self.struck.stranger:
+            self.struck.stranger.kill()
+            self.struck.stranger.wait()
+        held = self.box.end()
+        shutil.rmtree(self.box.folder, ignore_errors=True)
+        return held
 
     def _settle(self) -> None:
         """Wait for whoever is left; `recover`, as from another machine, where nobody was."""
@@ -163,6 +173,9 @@ class Trial:
         else:
             self.answer = self.box.finish(self.struck.front, self.struck.out, LIMIT_S)
         self.box.await_free(LIMIT_S)
+        if self.by.mend:
+            self.failures = self._failures()
+            self.by.mend(self.struck)
         deploys = history.read_deploys(self.box.instance)
         self.alone = history.unfinished(deploys) is not None
         if self.alone or all(past.id != self.plan["id"] for past in deploys):
@@ -170,6 +183,14 @@ class Trial:
         elif self.answer is None or self.answer.result is None:
             self.answer = self.box.ask("follow", {"deploy": self.plan["id"]})
         self.box.await_free(LIMIT_S)
+
+    def _failures(self) -> list[Json] | None:
+        """Of a rollback that failed, as the controller was told; None where none did."""
+        result = self.answer.result if self.answer else None
+        if not result or not result["ok"] or result["value"]["how"] != journal.FAILED_ROLLBACK:
+            return None
+        failures: list[Json] = result["value"]["failures"]
+        return failures
 
     def _as_another(self) -> None:
         Arm([])()
@@ -183,18 +204,24 @@ class Trial:
         how = str(mine.closed.get("how")) if mine else None
         gone = judge.server_may_be_gone(course, cut.point, cut.when, cut.by, how)
         ended, what = self.before.ended(server_gone=gone)
-        wanted = judge.outcome(course, cut.point, cut.when, cut.by, kills=self.by.kills)
+        wanted = judge.outcomes(course, cut.point, cut.when, cut.by, self.by)
         wrong = [what] if what else []
-        if how != wanted:
+        if how not in wanted:
             wrong.append(f"the journal says {how!r}, not {wanted!r}")
         if ended != ("new" if how == "deployed" else "old"):
             wrong.append(f"{how!r} is not what is there")
-        wrong += self._told_wrong(how)
-        if self.alone and not (self.by.alone or course.by_front(course.at(cut.point, cut.when))):
+        wrong += [*self._told_wrong(how), *self._serving_wrong(mine)]
+        may = self.by.alone or self.by.mend or course.by_front(course.at(cut.point, cut.when))
+        if self.alone and not may:
             wrong.append("nobody settled it until `recover`")
         if history.unfinished(deploys) is not None:
             wrong.append("it still owes something")
-        return Row(cut, ended, how, tuple(wrong), tuple(self.box.leftovers()))
+        if self.struck.stranger and self.struck.stranger.poll() is not None:
+            wrong.append("a process that the next boot gave an old pid to was stopped")
+        left = self.box.leftovers()
+        if how != "deployed" and mine and (mine.dir / "vault.json").exists():
+            left.append("the vault of a deploy that is not in force")
+        return Row(cut, ended, how, tuple(wrong), tuple(left))
 
     def _told_wrong(self, how: str | None) -> list[str]:
         """What the controller was told at the end, and what others were told meanwhile."""
@@ -203,10 +230,27 @@ class Trial:
         if how is None:
             how = "nothing to recover"
         wrong = [] if told == how else [f"it was told {told!r} ({result})"]
+        if self.failures is not None and not (
+            self.failures and all(f["step"] and f["message"] and f["next_command"] for f in self.failures)
+        ):
+            wrong.append(f"a rollback failed and said no more than {self.failures}")
         if self.cut.by == "two more deploys":
             codes = [said["error"]["code"] for said in self.struck.said if not said["ok"]]
             wrong += [] if codes == ["locked", "locked"] else [f"the others were told {codes}"]
         return wrong
+
+    def _serving_wrong(self, mine: history.Past | None) -> list[str]:
+        """The last word on what serves must be true, unless it was cut down after that word."""
+        if mine is None or mine.now.closed is None or self.cut.point == "closed":
+            return []
+        said, servers = mine.closed.get("serving") or {}, self.box.servers()
+        if said.get("pid") and said["pid"] not in servers:
+            return [f"it says that {said} serves, and {servers} are there"]
+        if not servers and not said.get("line", "").startswith(
+            ("nothing", "as before: nothing", "the old server ended")
+        ):
+            return [f"nothing serves, and it says {said}"]
+        return []
 
 
 def guardian_pid(box: Box) -> int:

@@ -8,6 +8,7 @@ from typing import Any
 from .box import present
 from .points import When
 from .served import ServedBox
+from .strikes import Strike
 
 Json = Any
 Point = tuple[str, When]
@@ -52,8 +53,18 @@ class Course:
         return "rolled back" if TOUCHING in durable else "refused"
 
 
+def outcomes(course: Course, point: str, when: When, by: str, strike: Strike) -> set[str | None]:
+    """What the journal's last word may be; None where the deploy must never have become one.
+
+    Where a disk is full it depends on single bytes whether the next entry still fits, so there it may end
+    either way, as long as it ends.
+    """
+    if not strike.mend:
+        return {outcome(course, point, when, by, kills=strike.kills)}
+    return {CONTROL[course.plan], "rolled back", "refused"}
+
+
 def outcome(course: Course, point: str, when: When, by: str, *, kills: bool) -> str | None:
-    """The `how` of the journal's last word; None where the deploy must never have become one."""
     at = course.at(point, when)
     control = CONTROL[course.plan]
     front = course.by_front(at)

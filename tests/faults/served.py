@@ -7,13 +7,13 @@ import http.client
 import itertools
 import json
 import os
+import shutil
 import signal
 import socket
 import stat
 import subprocess
-import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,10 +21,11 @@ from typing import Any
 from specops.remote import procs
 from specops.steps import server as steps
 
+from . import disks
 from .box import Box, step, undo_swap
 
 Json = Any
-STANDIN = str(Path(__file__).with_name("standin.py"))
+STANDIN = Path(__file__).with_name("standin.py")
 SECRETS = {"argv": "sk-argv-77d1", "environment": "sk-env-3c08", "request": "sk-request-91be"}
 """Planted in the old server's arguments and environment, and sent with the deploy."""
 OWNER = 4321
@@ -54,10 +55,15 @@ def until(holds: Any, limit_s: float = 30.0) -> Any:
 class ServedBox(Box):
     port: int = field(default_factory=free_port)
     uid: int = 0
-    """Who runs the agent and the old server."""
+    """Who runs the agent and the old server; 0: whoever runs the tests."""
+    disk: str = ""
+    """The folder of the box that lies on a small disk of its own."""
 
     def __post_init__(self) -> None:
+        if self.disk:
+            disks.mount(self.folder / self.disk)
         super().__post_init__()
+        shutil.copy(STANDIN, self.folder)
         self.id = f"d{self.port}"
         """A cookie is searched in the whole machine, so no two boxes may share an id."""
         (self.folder / "models").mkdir()
@@ -90,8 +96,14 @@ class ServedBox(Box):
         return found
 
     def argv(self, name: str) -> list[str]:
+        program = [disks.python_for(self.uid), "-S", str(self.folder / STANDIN.name)]
         words = ["sglang.launch_server", "--port", str(self.port), "--name", name]
-        return [sys.executable, "-S", STANDIN, *words, "--reads", str(self.root / "a.py")]
+        return [*program, *words, "--reads", str(self.root / "a.py")]
+
+    def start(
+        self, verb: str, params: Json = None, wrap: Callable[[], object] | None = None
+    ) -> tuple[int, int]:
+        return super().start(verb, params, disks.dropping(self.uid, wrap or (lambda: None)))
 
     # -- plans
 
@@ -218,6 +230,9 @@ class ServedBox(Box):
                     os.kill(pid, signal.SIGKILL)
             time.sleep(0.01)
         self._popen.wait(timeout=10)
+        if self.disk:
+            disks.unmount(self.folder / self.disk)
+            self.disk = ""
         return [] if procs.port_is_free(self.port) else [f"port {self.port}"]
 
 

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from specops.remote import procs, state
 
+from . import disks
 from .points import Arm, Halt
 from .served import ServedBox
 
 Json = Any
+INSTALL, STATE = "sglang", "state"
 
 
 @dataclass
@@ -23,10 +29,15 @@ class Struck:
 
     box: ServedBox
     halt: Halt
-    front: int
+    deploy: str = ""
+    front: int = 0
     """The controller's end on the host: it started the deploy and follows it."""
-    out: int | None
+    out: int | None = None
     """Its output, as the controller reads it; None once the connection is cut."""
+    stranger: subprocess.Popen[bytes] | None = None
+    """After a reboot: it has the pid of a server of before."""
+    kept: dict[Path, os.stat_result] = field(default_factory=dict)
+    """Modes and owners of folders before they were forbidden."""
     said: list[dict[str, Json]] = field(default_factory=list)
     """Results of other requests made while it was halted."""
 
@@ -62,6 +73,11 @@ class Strike:
     alone: bool = False
     """Nobody is left to settle it."""
     same_boot: bool = True
+    disk: str = ""
+    """The folder of the box that lies on a small disk of its own."""
+    unprivileged: bool = False
+    mend: Callable[[Struck], object] | None = None
+    """What a person does before `recover`. Until then a rollback may have failed."""
 
 
 def kill(*pids: int | None) -> None:
@@ -79,6 +95,13 @@ def kill_both(struck: Struck) -> None:
 def reboot(struck: Struck) -> None:
     kill_both(struck)
     kill(struck.front, *struck.box.servers())
+    for note in struck.box.deploy_dir(struck.deploy).glob("*server.json"):
+        if struck.stranger is None:
+            struck.stranger = subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(600)"])
+        process = procs.read_process(struck.stranger.pid)
+        assert process
+        known = {**json.loads(note.read_text()), "pid": process.pid, "start_ticks": process.start_ticks}
+        note.write_text(json.dumps(known))
 
 
 def cut_connection(struck: Struck) -> None:
@@ -111,6 +134,14 @@ def another_boot() -> None:
     patched.boot_id = lambda: "another-boot"
 
 
+def on(disk: str, act: Callable[[Path], object], mend: Callable[[Path], object]) -> Strike:
+    return Strike(lambda s: act(s.box.folder / disk), disk=disk, mend=lambda s: mend(s.box.folder / disk))
+
+
+def forbid(struck: Struck) -> None:
+    struck.kept = disks.forbid(struck.box.root)
+
+
 STRIKES = {
     "agent killed": Strike(lambda s: kill(s.pid), kills=True),
     "agent and guardian killed": Strike(kill_both, kills=True, alone=True),
@@ -122,4 +153,9 @@ STRIKES = {
     "two more deploys": Strike(deploy_twice_more),
     "old server killed": Strike(kill_servers("old")),
     "new server killed": Strike(kill_servers("new")),
+    "disk of the install full": on(INSTALL, disks.fill, disks.free),
+    "disk of the state full": on(STATE, disks.fill, disks.free),
+    "install read-only": on(INSTALL, disks.make_read_only, disks.unmount),
+    "state read-only": on(STATE, disks.make_read_only, disks.unmount),
+    "permission denied": Strike(forbid, unprivileged=True, mend=lambda s: disks.allow(s.kept)),
 }

@@ -17,11 +17,20 @@ FROM_OUTSIDE = (
     "lock break --force",
     "old server killed",
     "new server killed",
+    "disk of the install full",
+    "disk of the state full",
+    "install read-only",
+    "state read-only",
+    "permission denied",
 )
 """Tried with the two deploys; a rollback differs from them in its steps, not in who may interfere."""
 NOT_TORN = ("started", "signal", "remove")
 STRIDE = 7
 """Of what comes from outside, and of reboots, the tests try one in so many."""
+ALWAYS = (
+    # The server's note is there, and after a reboot its pid may be anybody's.
+    Cut("deploy that fails", "done launch", "after", "reboot"),
+)
 
 
 def read_courses(folder: Path) -> dict[str, Course]:
@@ -39,7 +48,7 @@ def some(courses: dict[str, Course]) -> list[Cut]:
         for number, name in enumerate(_names(course)):
             whens = _whens(name)
             chosen.append(Cut(course.plan, name, whens[number % len(whens)], DEATHS[number // 3 % 2]))
-    return [*chosen, *list(_others(courses))[::STRIDE]]
+    return [*dict.fromkeys((*ALWAYS, *chosen, *list(_others(courses))[::STRIDE]))]
 
 
 def _deaths(courses: dict[str, Course]) -> Iterator[Cut]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,7 +11,7 @@ from specops.remote import files, journal, settle
 from specops.remote.context import Context, OpFailed
 
 from . import ops
-from .box import Box, step
+from .box import Box, sha, step
 
 
 @pytest.fixture
@@ -56,6 +57,60 @@ def test_a_failed_undo_hides_no_other_and_stays_owed(box: Box) -> None:
         "closed",
     ]
     assert box.ask("history").value["deploys"][0]["how"] == "rolled back"
+
+
+def test_an_undo_that_fails_once_is_tried_again(box: Box) -> None:
+    plan = box.plan([stuck(box, "stop"), *box.steps(), failing()])
+
+    def add() -> None:
+        add_without_pause()
+        refuse = files.OPS["files.refuse_until"]
+
+        def refuse_once(ctx: Context, args: dict[str, Any]) -> Any:
+            try:
+                return refuse(ctx, args)
+            finally:
+                (box.folder / "mended").touch()
+
+        files.OPS["files.refuse_until"] = refuse_once
+
+    value = box.run(plan, add).value
+    assert (value["how"], value["failures"]) == ("rolled back", [])
+    assert value["serving"] == {"line": "the old server"}
+
+
+def test_bytes_that_rotted_in_the_store_are_never_put_back(box: Box) -> None:
+    def add() -> None:
+        add_without_pause()
+
+        def rot(ctx: Context, args: dict[str, Any]) -> None:
+            (ctx.store_dir / str(sha(box.before["sub/b.py"]))).write_bytes(b"B = 'rotten'\n")
+            raise OpFailed("late", "no token within the cap")
+
+        files.OPS["files.rot"] = rot
+
+    value = box.run(box.plan([*box.steps(), step("ready", "ready", "files.rot", {})]), add).value
+    assert (value["how"], value["failures"][0]["code"]) == ("rollback failed", "backup_damaged")
+    assert (box.root / "sub/b.py").read_bytes() == box.after["sub/b.py"], (
+        "better known bytes than unknown ones"
+    )
+    assert (box.root / "a.py").read_bytes() == box.before["a.py"]
+
+
+def test_a_file_that_changed_after_the_check_is_not_written_over(box: Box) -> None:
+    def add() -> None:
+        add_without_pause()
+
+        def meddle(ctx: Context, args: object) -> None:
+            (box.root / "sub/b.py").write_bytes(b"B = 'mine'\n")
+
+        files.OPS["files.meddle"] = meddle
+
+    steps = box.steps()
+    value = box.run(box.plan([*steps[:3], step("late", "stage", "files.meddle", {}), *steps[3:]]), add).value
+    assert (value["how"], value["cause"]["id"]) == ("rollback failed", "drifted")
+    assert (box.root / "sub/b.py").read_bytes() == b"B = 'mine'\n"
+    assert (box.root / "a.py").read_bytes() == box.before["a.py"]
 
 
 def test_the_old_server_is_not_started_on_files_that_could_not_be_put_back(box: Box) -> None:
