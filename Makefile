@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint unit e2e e2e-older zoo smoke-healthy smoke-url gate-proof patch-matrix clean
+.PHONY: demo test lint unit e2e e2e-older faults zoo smoke-healthy smoke-url gate-proof patch-matrix clean
 
 $(READY): pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "specops needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
@@ -35,6 +35,9 @@ e2e-older: $(READY)
 zoo: $(READY)
 	$(BIN)/python -m benchmarks.zoo
 	$(BIN)/python -m benchmarks.zoo --release 0.5.12.post1 --out benchmarks/results/zoo_v1.json
+
+faults: $(READY)
+	$(BIN)/python -m benchmarks.faults
 
 smoke-healthy: $(READY)
 	$(BIN)/python -m benchmarks.smoke_healthy

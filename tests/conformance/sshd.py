@@ -62,6 +62,10 @@ class Sshd:
         self._child = subprocess.Popen([SSHD, "-D", "-e", "-f", str(config)], stderr=self._log)
         self.banner = self._await()
 
+    @property
+    def pid(self) -> int:
+        return self._child.pid
+
     def known_line(self, *, port: int | None = None, key: Path | None = None) -> str:
         kind, blob, *_ = (key or self.host_key).with_suffix(".pub").read_text().split()
         return f"[127.0.0.1]:{port or self.port} {kind} {blob}\n"

@@ -17,6 +17,8 @@ from specops.remote import lock, state
 from specops.remote.main import main
 
 Json = Any
+LIMIT_S = 180.0
+"""For what never takes longer than a few seconds, on a machine that has nothing else to do."""
 NONCE = "0" * 32
 ZIP = b"not started by these tests"
 OLD = {"a.py": b"A = 'old'\n", "sub/b.py": b"B = 'old'\n", "c.py": None, "gate/new/gate.json": None}
@@ -174,7 +176,7 @@ class Box:
         finally:
             os._exit(0)
 
-    def finish(self, pid: int, out: int, limit_s: float = 30.0) -> Answer:
+    def finish(self, pid: int, out: int, limit_s: float = LIMIT_S) -> Answer:
         raw = b""
         end = time.monotonic() + limit_s
         with open(out, "rb", buffering=0) as pipe:
@@ -187,12 +189,12 @@ class Box:
                 raise AssertionError(f"no end within {limit_s} s: {raw[-2000:]!r}")
         return Answer(raw, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 
-    def await_free(self, limit_s: float = 20.0) -> None:
+    def await_free(self, limit_s: float = LIMIT_S) -> None:
         """Until neither guardian nor agent is left."""
         end = time.monotonic() + limit_s
         while lock.read_owner(self.instance) is not None:
             assert time.monotonic() < end, "the lock is still held"
-            time.sleep(0.01)
+            time.sleep(0.03)
 
     def tree(self) -> dict[str, bytes]:
         """Every file under the root by relative name, leftovers and bytecode included."""

@@ -14,16 +14,15 @@ from typing import Any
 from specops.remote import history, journal, lock
 
 from . import disks, judge
-from .box import Answer, Box
+from .box import LIMIT_S, Answer, Box
 from .judge import Before, Course
-from .points import Arm, Halt, When
+from .points import Arm, Halt, When, note_bystanders
 from .served import SECRETS, ServedBox, until
 from .strikes import STRIKES, Struck, another_boot
 
 Json = Any
 AT_ONCE = 6
 ENOUGH = 512 * 1024 * 1024
-LIMIT_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -32,6 +31,10 @@ class Cut:
     point: str
     when: When
     by: str
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        return (self.plan, self.point, self.when, self.by)
 
     def __str__(self) -> str:
         return f"{self.plan}: {self.by} {self.when} {self.point!r}"
@@ -113,6 +116,7 @@ def try_all(cuts: Iterable[Cut], courses: dict[str, Course], folder: Path) -> It
     """Every cut on an install and a server of its own, some at a time."""
     todo = list(cuts)
     for first in range(0, len(todo), AT_ONCE):
+        note_bystanders()
         with contextlib.ExitStack() as stack:
             batch = [
                 stack.enter_context(

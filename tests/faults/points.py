@@ -14,7 +14,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from specops.remote import executor, follow, journal, launch, ready, replace, settle, state, stop, store
+from specops.remote import (
+    executor,
+    follow,
+    journal,
+    launch,
+    procs,
+    ready,
+    replace,
+    settle,
+    state,
+    stop,
+    store,
+)
 
 from . import ops
 
@@ -22,6 +34,8 @@ Json = Any
 When = Literal["before", "torn", "after"]
 """`after` an entry: it is durable, and whoever wrote it does not know yet."""
 HALT_S = 120.0
+BYSTANDERS: set[int] = set()
+"""Processes from before a batch of cuts: no box is theirs, and looking into each costs most of the time."""
 TORN = b'{"seq": 3, "entry": "do'
 
 
@@ -73,10 +87,12 @@ class Arm:
     def __call__(self) -> None:
         ops.add()
         settle.RETRY_PAUSE_S = 0.05
-        stop.POLL_S = ready.POLL_S = 0.02
-        ready.PROBE_PAUSE_S = 0.05
+        stop.POLL_S = ready.POLL_S = 0.05
+        ready.PROBE_PAUSE_S = 0.1
         executor.EVIDENCE_S = 20.0
         follow.HOLDER_CHECK_S = 0.2
+        patched: Any = procs
+        patched.scan_processes = scan_newcomers
         self._hook_journal()
         self._hook_writes()
         self._hook_acts()
@@ -175,6 +191,18 @@ class Arm:
             halting_note,
             halting_put,
         )
+
+
+def note_bystanders() -> None:
+    BYSTANDERS.clear()
+    BYSTANDERS.update(int(name) for name in os.listdir("/proc") if name.isdigit())
+
+
+def scan_newcomers() -> dict[int, procs.Process]:
+    """As `procs.scan_processes`, without the bystanders."""
+    pids = (int(name) for name in os.listdir("/proc") if name.isdigit())
+    found = (procs.read_process(pid) for pid in pids if pid not in BYSTANDERS)
+    return {process.pid: process for process in found if process}
 
 
 def name_of(deploy_dir: Path, entry: dict[str, Json]) -> str:

@@ -22,7 +22,8 @@ from specops.remote import procs
 from specops.steps import server as steps
 
 from . import disks
-from .box import Box, step, undo_swap
+from .box import LIMIT_S, Box, step, undo_swap
+from .points import BYSTANDERS, scan_newcomers
 
 Json = Any
 STANDIN = Path(__file__).with_name("standin.py")
@@ -30,7 +31,7 @@ SECRETS = {"argv": "sk-argv-77d1", "environment": "sk-env-3c08", "request": "sk-
 """Planted in the old server's arguments and environment, and sent with the deploy."""
 OWNER = 4321
 """Owns one of the files where root made the box: whoever replaces the file must keep that."""
-CLOCKS = steps.Clocks(progress_s=20.0, cap_s=40.0)
+CLOCKS = steps.Clocks(progress_s=120.0, cap_s=240.0)
 _ports = itertools.count(os.getpid() * 41)
 
 
@@ -43,7 +44,7 @@ def free_port() -> int:
             return port
 
 
-def until(holds: Any, limit_s: float = 30.0) -> Any:
+def until(holds: Any, limit_s: float = LIMIT_S) -> Any:
     end = time.monotonic() + limit_s
     while not (value := holds()):
         assert time.monotonic() < end, "it never came"
@@ -134,7 +135,7 @@ class ServedBox(Box):
 
     def rollback_plan(self) -> dict[str, Json]:
         """Of the deploy in force, as engine.rollback makes one; `begin_rollback` comes first."""
-        found = procs.port_holders(procs.scan_processes(), self.port)
+        found = procs.port_holders(scan_newcomers(), self.port)
         server = procs.read_process(min(found))
         assert server is not None
         files = self.changes(back=True)
@@ -159,10 +160,9 @@ class ServedBox(Box):
         """Everything that belongs to this box: by its environment, or by a file of the box held open."""
         mine = {}
         for name in os.listdir("/proc"):
-            argv = procs.read_argv(int(name)) if name.isdigit() else []
-            # All that is started here is Python, and a look into every process of a busy machine is dear.
-            if not argv or "python" not in argv[0] or int(name) == os.getpid():
+            if not name.isdigit() or int(name) in BYSTANDERS or int(name) == os.getpid():
                 continue
+            argv = procs.read_argv(int(name))
             environ = procs.read_environ(int(name)) or {}
             if environ.get("BOX") == str(self.folder) or any(
                 link.startswith(f"{self.folder}/") for link in open_files(int(name))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from .cuts import Cut, read_course
-from .judge import CONTROL, ENTRIES, Course
+from .judge import CONTROL, ENTRIES, TOUCHING, Course
 from .points import When
 
 DEATHS = ("agent killed", "agent and guardian killed")
@@ -45,7 +45,7 @@ def some(courses: dict[str, Course]) -> list[Cut]:
     """Each point once, each time in another way; and every n-th of what comes from outside."""
     chosen = []
     for course in courses.values():
-        for number, name in enumerate(_names(course)):
+        for number, name in enumerate(_own(course)):
             whens = _whens(name)
             chosen.append(Cut(course.plan, name, whens[number % len(whens)], DEATHS[number // 3 % 2]))
     return [*dict.fromkeys((*ALWAYS, *chosen, *list(_others(courses))[::STRIDE]))]
@@ -53,24 +53,32 @@ def some(courses: dict[str, Course]) -> list[Cut]:
 
 def _deaths(courses: dict[str, Course]) -> Iterator[Cut]:
     for course in courses.values():
-        for name in _names(course):
+        for name in _own(course):
             yield from (Cut(course.plan, name, when, by) for when in _whens(name) for by in DEATHS)
 
 
 def _others(courses: dict[str, Course]) -> Iterator[Cut]:
     for course in courses.values():
-        entries = [name for name in _names(course) if name.split()[0] in ENTRIES]
-        yield from (Cut(course.plan, name, "after", "reboot") for name in _names(course))
+        yield from (Cut(course.plan, name, "after", "reboot") for name in _own(course))
         if course.plan == "rollback":
             continue
+        entries = [name for name in _names(course) if name.split()[0] in ENTRIES]
         for by in FROM_OUTSIDE:
-            yield from (Cut(course.plan, name, "after", by) for name in entries)
+            # Before the first change it is all the same whether the deploy would fail in the end.
+            late = entries if course.plan == "deploy" else entries[entries.index(TOUCHING) :]
+            yield from (Cut(course.plan, name, "after", by) for name in late)
         if course.plan == "deploy":
             yield from (Cut(course.plan, name, "before", "two more deploys") for name in entries)
 
 
 def _names(course: Course) -> list[str]:
     return [name for name, when in course.points if when == "after"]
+
+
+def _own(course: Course) -> list[str]:
+    """Without what a deploy that fails has in common with one that does not: after a death both are one."""
+    names = _names(course)
+    return names[names.index("starting smoke") :] if course.plan == "deploy that fails" else names
 
 
 def _whens(name: str) -> tuple[When, ...]:

@@ -15,11 +15,11 @@ from specops.remote import journal, lock, smoke_op
 from specops.remote.state import user_name
 
 from . import ops
-from .box import Answer, Box, step
+from .box import LIMIT_S, Answer, Box, step
 from .cuts import guardian_pid
 
 
-def until(holds: Callable[[], object], limit_s: float = 20.0) -> None:
+def until(holds: Callable[[], object], limit_s: float = LIMIT_S) -> None:
     end = time.monotonic() + limit_s
     while not holds():
         assert time.monotonic() < end, "it never came"
