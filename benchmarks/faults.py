@@ -1,7 +1,7 @@
 """The whole fault suite: every cut of tests/faults, then every planted bug: `python -m benchmarks.faults`.
 
-`--keep` goes on where an earlier run ended. Exit 0 only if every cut ended exactly old or exactly new with the
-right outcome and nothing left over, and every planted bug was found.
+`--keep` goes on where an earlier run ended. Exit 0 only if every cut ended exactly old or exactly new, with
+the right outcome and nothing left over, and every planted bug was found.
 """
 
 from __future__ import annotations

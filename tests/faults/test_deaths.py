@@ -16,7 +16,7 @@ from specops.remote.state import user_name
 
 from . import ops
 from .box import LIMIT_S, Answer, Box, step
-from .cuts import guardian_pid
+from .cuts import guardian_pid, room
 
 
 def until(holds: Callable[[], object], limit_s: float = LIMIT_S) -> None:
@@ -51,8 +51,9 @@ class Waiting:
 
 
 @pytest.fixture
-def box(tmp_path: Path) -> Box:
-    return Box(tmp_path / "box")
+def box() -> Iterator[Box]:
+    with room() as folder:
+        yield Box(folder / "box")
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,11 +12,13 @@ from specops.remote.context import Context, OpFailed
 
 from . import ops
 from .box import Box, sha, step
+from .cuts import room
 
 
 @pytest.fixture
-def box(tmp_path: Path) -> Box:
-    return Box(tmp_path / "box")
+def box() -> Iterator[Box]:
+    with room() as folder:
+        yield Box(folder / "box")
 
 
 def add_without_pause() -> None:
