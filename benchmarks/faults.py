@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import specops
-from tests.faults import links, table
+from tests.faults import table
 from tests.faults.cuts import room, try_all
 from tests.planted import bugs
 
@@ -48,9 +48,6 @@ def try_what_is_new(known: set[Key]) -> Iterator[dict[str, Json]]:
         cuts = [cut for cut in table.every(courses) if ("cut", *cut.key) not in known]
         print(f"{len(cuts)} cuts to try", flush=True)
         for row in try_all(cuts, courses, folder):
-            yield row.as_json()
-        wanted = [cut for cut in links.every() if ("cut", *cut.key) not in known]
-        for row in links.try_all(wanted, folder):
             yield row.as_json()
     for bug in bugs.read_bugs():
         if ("bug", bug.id) not in known:

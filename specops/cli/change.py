@@ -131,6 +131,9 @@ def rollback(
     inventory: InventoryPath = None,
     playbook: PlaybookName = None,
     to: Annotated[str | None, typer.Option("--to", help="The deploy to go back to.")] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace files that were changed since; their bytes are kept.")
+    ] = False,
     dry_run: DryRun = False,
     yes: Yes = False,
     as_json: AsJson = False,
@@ -147,6 +150,7 @@ def rollback(
             at.place,
             at.connector,
             to=to,
+            force=force,
             clocks=Clocks(progress_s=book.ready.progress_s, cap_s=book.ready.cap_s),
             drain_s=book.stop.drain_s,
             term_s=book.stop.term_s,

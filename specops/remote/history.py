@@ -195,6 +195,8 @@ def _describe(instance: Instance, past: Past) -> dict[str, Json]:
         "checks": past.now.checks,
         "boot_id": (past.now.opened or {}).get("boot_id"),
         "argv": redact.redact_argv(_launched(past)),
+        "has_old_server": "argv"
+        in ((state.read_json(past.dir / "vault.json") or {}).get("old_server") or {}),
     }
 
 
