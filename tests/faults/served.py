@@ -79,7 +79,7 @@ class ServedBox(Box):
         log = os.open(self.folder / "old.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         env = {"PATH": os.environ["PATH"], "HF_TOKEN": SECRETS["environment"], "BOX": str(self.folder)}
         child = subprocess.Popen(
-            [*self.argv("old"), "--api-key", SECRETS["argv"]],
+            [*self.argv("old"), "--model-path", str(self.folder / "models"), "--api-key", SECRETS["argv"]],
             env=env,
             cwd=self.folder,
             stdin=subprocess.DEVNULL,

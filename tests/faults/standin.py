@@ -38,6 +38,8 @@ def read_request(client: socket.socket) -> str:
 
 
 def serve() -> None:
+    if not os.path.isdir(option("--model-path", "/")):
+        raise SystemExit(f"OSError: no model in {option('--model-path')}")
     with open(option("--reads")) as file:
         reads = file.read()
     sys.stdout.write(f"server_args={sys.argv[1:]}\n")

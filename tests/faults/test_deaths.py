@@ -14,7 +14,7 @@ import pytest
 from specops.remote import journal, lock, smoke_op
 from specops.remote.state import user_name
 
-from . import ops
+from . import disks, ops
 from .box import LIMIT_S, Answer, Box, step
 from .cuts import guardian_pid, room
 
@@ -151,6 +151,28 @@ def test_another_user_is_told_whose_it_is(box: Box, waiting: Waiting) -> None:
         error = box.ask("lock_break", {"reason": "mine", "force": force}, as_nobody).error
         assert error["code"] == "not_permitted"
         assert f"belongs to {user_name()} (uid 0, pid {agent})" in error["message"]
+    waiting.release.touch()
+    assert waiting.finish().value["how"] == "deployed"
+
+
+def test_two_ports_of_one_install_do_not_wait_for_each_other(box: Box, waiting: Waiting) -> None:
+    beside = {**box.ref, "port": box.port + 1}
+    plan = box.plan([step("check", "check", "files.check", {"files": []})], id="d2", instance=beside)
+    assert box.run(plan).value["how"] == "deployed"
+    waiting.release.touch()
+    assert waiting.finish().value["how"] == "deployed"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+def test_another_user_is_kept_out_whatever_their_state_folder(box: Box, waiting: Waiting) -> None:
+    theirs = box.folder / "theirs"
+    theirs.mkdir()
+    os.chown(theirs, disks.SOMEBODY, disks.SOMEBODY)
+    plan = box.plan(id="d2", instance={**box.ref, "state": str(theirs)})
+    error = box.run(plan, disks.dropping(disks.SOMEBODY)).error
+    assert error["code"] == "locked"
+    assert f"held by {user_name()}@" in error["message"]
+    assert not list(theirs.rglob("deploys/*"))
     waiting.release.touch()
     assert waiting.finish().value["how"] == "deployed"
 
