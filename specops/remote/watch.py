@@ -15,6 +15,7 @@ SETTLE_S = 0.6
 """How long a fatal line waits for the rest of its traceback before the verdict is given."""
 LAST_WORDS_S = 1.4
 """The same for a death in the middle of a traceback: others tell late, and at length, that it died."""
+REAP_S = 0.5
 TITLE = "sglang::"
 """SGLang's workers rename themselves to this and their part (scheduler_TP0, detokenizer, …)."""
 
@@ -167,7 +168,10 @@ def _title(pid: int) -> str:
 
 def exit_words(pid: int) -> str:
     """How a child of this program ended, ` with exit code 2` or ` by signal 9`; empty if it was not ours."""
-    status = procs.exit_status(pid)
+    until = time.monotonic() + REAP_S
+    # the main thread can be a zombie while others of its process still end: then there is no status yet
+    while (status := procs.exit_status(pid)) is None and pid in procs.CHILDREN and time.monotonic() < until:
+        time.sleep(0.01)
     if status is None:
         return ""
     return f" by signal {-status}" if status < 0 else f" with exit code {status}"
