@@ -9,7 +9,7 @@ ABOUT = (
 COMMANDS = {
     "facts": ("hosts", "What is true on a host: install, server, GPUs, state."),
     "status": ("hosts", "The lock, what is in force, how the latest deploy stands."),
-    "history": ("hosts", "Every deploy, rollback, smoke test and sweep, newest first."),
+    "history": ("hosts", "Every deploy, rollback, smoke test and sweep of an instance, newest first."),
     "logs": ("hosts", "The server's log of a deploy, on stdout."),
     "plan": ("change", "What a deploy would do: `deploy --dry-run`."),
     "deploy": ("change", "Patch, restart, prove both sides; or put everything back."),
@@ -19,7 +19,7 @@ COMMANDS = {
     "abort": ("change", "Stop the running deploy: it takes back what it did."),
     "clean": ("change", "Remove old logs and backups; what a rollback needs stays."),
     "smoke": ("prove", "Prove both sides of the threshold on a running server."),
-    "sweep": ("measure", "Smoke first; then throughput and latency level by level, arm by arm."),
+    "sweep": ("measure", "Smoke first; then throughput and latency level by level, of one server or of several arms."),
     "tune": ("measure", "Find the threshold: up to which batch speculation pays, and how sure that is."),
     "report": ("report", "One self-contained HTML page of a sweep: curves, crossover, doubts."),
     "compare": ("report", "What changed from A to B beyond noise, and what was different."),

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from . import state
+from . import procs, state
 from .context import Context
 from .journal import Journal
 from .redact import VaultScrub
@@ -103,7 +103,10 @@ def sweep_temps(folder: Path) -> None:
     with contextlib.suppress(OSError):
         for name in os.listdir(folder):
             pid = name.rpartition(".")[2]
-            if name.startswith(".") and pid.isdigit() and not os.path.exists(f"/proc/{pid}"):
+            if not (name.startswith(".") and pid.isdigit()):
+                continue
+            writer = procs.read_process(int(pid))
+            if writer is None or not writer.living:  # a zombie writes no more
                 (folder / name).unlink(missing_ok=True)
 
 

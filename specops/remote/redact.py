@@ -24,7 +24,7 @@ PLAIN_FROM = 12
 IN_URL = re.compile(r"(://[^/\s:@]*:)([^@/\s]+)(@)")
 """The password of a URL."""
 ASSIGNED = re.compile(
-    r"""([A-Za-z0-9_-]*(?:api[_-]?key|token|secret|passw(?:or)?d|passphrase|credential)s?['"]?\s*[:=]\s*)"""
+    r"""((?:api[_-]?key|token|secret|passw(?:or)?d|passphrase|credential)s?['"]?\s*[:=]\s*)"""
     r"""(?P<quote>\\?['"])((?:(?!(?P=quote)).){4,}?)(?P=quote)""",
     re.IGNORECASE,
 )

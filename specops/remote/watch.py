@@ -123,7 +123,10 @@ class ServerWatch:
         fatal = self._diagnosis.fatal
         if fatal is None:
             return None
-        if not self._diagnosis.settled and time.time() - fatal.at < SETTLE_S:
+        root = self._diagnosis.root()
+        # What a rank says of another's end comes a moment before that end can be seen.
+        open_yet = not self._diagnosis.settled or (root is not None and root.secondary)
+        if open_yet and time.time() - fatal.at < SETTLE_S:
             return None
         return self._named(fatal.at)
 
