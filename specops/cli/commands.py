@@ -19,7 +19,10 @@ COMMANDS = {
     "abort": ("change", "Stop the running deploy: it takes back what it did."),
     "clean": ("change", "Remove old logs and backups; what a rollback needs stays."),
     "smoke": ("prove", "Prove both sides of the threshold on a running server."),
-    "sweep": ("measure", "Smoke first; then throughput and latency level by level, of one server or of several arms."),
+    "sweep": (
+        "measure",
+        "Smoke first; then throughput and latency by level, of one server or of several arms.",
+    ),
     "tune": ("measure", "Find the threshold: up to which batch speculation pays, and how sure that is."),
     "report": ("report", "One self-contained HTML page of a sweep: curves, crossover, doubts."),
     "compare": ("report", "What changed from A to B beyond noise, and what was different."),

@@ -84,7 +84,7 @@ def sweep(
     as_json: AsJson = False,
     accept_new: AcceptNew = False,
 ) -> int:
-    """Smoke first; then throughput and latency level by level, of one server or of several arms."""
+    """Smoke first; then throughput and latency by level, of one server or of several arms."""
     asked = where(host, instance, inventory, as_json, accept_new)
     overrides = list_overrides(settings, threshold=threshold)
     with reach_with_playbook(asked, playbook, overrides) as at:
