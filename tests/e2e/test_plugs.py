@@ -25,7 +25,8 @@ def await_phase(lab: LabState, phase: str) -> list[dict[str, object]]:
     """The journal, once a step of this phase was started."""
     until = time.monotonic() + PHASE_S
     while time.monotonic() < until:
-        for path in Path(lab.state_dir).rglob("journal.jsonl"):
+        # Not rglob: it would walk the copy of a rehearsal, which goes while it does.
+        for path in Path(lab.state_dir).glob("*/instances/*/deploys/*/journal.jsonl"):
             entries = [json.loads(line) for line in path.read_text().splitlines() if line.endswith("}")]
             if any(entry["entry"] == "starting" and entry["phase"] == phase for entry in entries):
                 return entries
