@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint unit e2e e2e-older faults zoo smoke-healthy smoke-url gate-proof patch-matrix clean
+.PHONY: demo test lint unit e2e e2e-older faults zoo zoo-deploys smoke-healthy smoke-url gate-proof patch-matrix clean
 
 $(READY): pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "specops needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
@@ -38,6 +38,9 @@ zoo: $(READY)
 
 faults: $(READY)
 	$(BIN)/python -m benchmarks.faults
+
+zoo-deploys: $(READY)
+	SPECOPS_ZOO_DEPLOYS=1 $(BIN)/python -m pytest tests/e2e/test_zoo.py
 
 smoke-healthy: $(READY)
 	$(BIN)/python -m benchmarks.smoke_healthy

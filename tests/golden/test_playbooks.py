@@ -81,7 +81,7 @@ def test_the_commented_playbook_is_read_as_it_is_written() -> None:
     assert playbook.server.tp == 8
     assert playbook.server.args["enable-metrics"] is True
     assert playbook.env.set["NCCL_NVLS_ENABLE"] == "0"
-    assert playbook.smoke.checks == ("S0", "S1", "S3", "S2", "S6")
+    assert playbook.smoke.checks == ("S0", "S1", "S3", "S2", "S7", "S4", "S5", "S6")
     assert playbook.sweep.levels == (1, 2, 5, 10)
 
 
