@@ -26,8 +26,9 @@ from typing import Any
 
 import specops
 from benchmarks import broken_models
-from benchmarks.failures import LOADER, SQUATTERS, Failure, Running, failures, hold
+from benchmarks.failures import LOADER, Failure, failures
 from benchmarks.gated_server import STEPS, THRESHOLD, prepare
+from benchmarks.strikes import SQUATTERS, Running, hold
 from specops.connect.payload import agent_zip
 from specops.lab.environment import Environment
 from specops.lab.processes import free_port
