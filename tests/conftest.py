@@ -11,6 +11,7 @@ import pytest
 
 from specops.lab import lab as labs
 from specops.lab.lab import LabState
+from tests.pristine import renew
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "specops" / "test-lab"
 
@@ -21,7 +22,12 @@ def session_lab() -> Iterator[LabState]:
     saved = os.environ.get("SPECOPS_LAB_HOME")
     os.environ["SPECOPS_LAB_HOME"] = str(CACHE)
     try:
-        yield labs.up()
+        made = labs.up(serve=False)
+        labs.stop_serving(made)  # a run that was killed may have left its server, and its patches
+        shutil.rmtree(made.state_dir, ignore_errors=True)
+        renew(made)
+        labs.start_serving(made)
+        yield made
     finally:
         labs.down()
         if saved is None:
@@ -35,6 +41,7 @@ def lab(session_lab: LabState) -> LabState:
     """The lab as `specops lab up` leaves it: its own server, and nothing that specops remembers."""
     if Path(session_lab.state_dir).exists():
         labs.stop_serving(session_lab)
+        renew(session_lab)  # a deploy that a test let stand, or that was cut short
         shutil.rmtree(session_lab.state_dir)
         labs.start_serving(session_lab)
     return session_lab

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import csv
-import hashlib
 import json
 import random
 from collections.abc import Iterator, Mapping
@@ -20,6 +17,7 @@ import requests
 
 from specops.lab import processes, server, ssh
 from specops.lab.lab import LabState
+from tests.pristine import changed_files
 
 pytestmark = pytest.mark.lab
 
@@ -69,20 +67,6 @@ def test_release_and_files_are_those_of_the_wheel(session_lab: LabState) -> None
     assert info["speculative_algorithm"] == "EAGLE3"
     assert ssh.banner(session_lab.ssh_port).startswith("SSH-2.0-OpenSSH")
     assert changed_files(Path(session_lab.package)) == []
-
-
-def changed_files(package: Path) -> list[str]:
-    """Files that differ from what the wheel's own RECORD says."""
-    changed = []
-    (record,) = package.parent.glob("sglang-*.dist-info/RECORD")
-    with record.open(newline="") as lines:
-        for name, expected, _size in csv.reader(lines):
-            if name.startswith("sglang/") and expected:
-                content = (package.parent / name).read_bytes()
-                found = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
-                if expected != f"sha256={found}":
-                    changed.append(name)
-    return changed
 
 
 def test_speculation_says_what_plain_decoding_says(session_lab: LabState, tmp_path: Path) -> None:
