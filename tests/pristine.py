@@ -13,7 +13,7 @@ from specops.lab.releases import make_release
 
 
 def changed_files(package: Path) -> list[str]:
-    """Files of an install's `sglang` folder that are not the wheel's by its RECORD: changed, gone or added."""
+    """Files of an install's `sglang` folder that are not its wheel's: changed, gone or added."""
     (record,) = package.parent.glob("sglang-*.dist-info/RECORD")
     with record.open(newline="") as lines:
         known = {name: expected for name, expected, _size in csv.reader(lines) if name.startswith("sglang/")}

@@ -137,7 +137,8 @@ class Wait:
         for milestone in progress.seen:
             self._eta.mark(milestone, elapsed)
         progress.take_share(self._eta.share_read(self._activity.read))
-        if not progress.changed() and now - self._told_at < HEARTBEAT_S:
+        silent = not progress.changed()
+        if silent and now - self._told_at < HEARTBEAT_S:
             return
         self._told_at = now
         eta, eta_of = self._eta.left(elapsed, self._activity.read)
@@ -150,7 +151,7 @@ class Wait:
                 "eta_s": None if eta is None else round(eta, 1),
                 "eta_of": eta_of,
                 "elapsed_s": round(elapsed, 1),
-                "activity": self._activity.words(),
+                "activity": self._activity.words() if silent else None,
             }
         )
 

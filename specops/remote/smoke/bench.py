@@ -19,7 +19,7 @@ DEFAULT_INTERVAL = 40
 LATE_STEPS = 16
 SPARE = 3
 """Tails of steps that a level is longer than its windows need."""
-SPARE_WINDOWS = 3
+SPARE_WINDOWS = 1
 """Windows that a closed level is longer than it needs: a starved machine runs its requests far apart."""
 RAMP_STEPS = 24
 """Steps that early requests may make before the last one has joined."""

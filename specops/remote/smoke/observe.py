@@ -17,6 +17,10 @@ from .spec import Spec
 
 Json = Any
 POLL_S = 0.06
+LONGEST_POLL_S = 0.3
+SHARE = 5
+"""Looks take at most one part in so many of the time: the scheduler answers them between two steps, and on a
+small machine each costs it as much as a step."""
 METRICS_S = 0.15
 SWITCH = re.compile(r"Switch adaptive runtime state: steps (\d+) -> (\d+)")
 GATE = re.compile(r"Speculative gate (open|closed): #running-req")
@@ -98,8 +102,10 @@ class Observer:
         reading = asyncio.ensure_future(self._poll_log())
         try:
             while True:
+                began = time.monotonic()
                 await self.look()
-                await asyncio.sleep(self.poll_s)
+                took = time.monotonic() - began
+                await asyncio.sleep(max(self.poll_s, min(took * (SHARE - 1), LONGEST_POLL_S)))
         finally:
             reading.cancel()
 
