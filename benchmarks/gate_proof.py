@@ -31,6 +31,7 @@ from benchmarks.gate_load import (
     soak,
 )
 from benchmarks.gate_rows import case_of, keep_row, problems, today
+from benchmarks.gated_server import OLDER_LOG_INTERVAL, GatedServer, smoke
 from specops.config.patch import load_patch
 from specops.config.proof import Proof, keep_proof, patch_bytes
 from specops.lab import older
@@ -120,6 +121,8 @@ class Load:
     prompts: int = 32
     victims: int = 3
     soak_s: float = 600
+    smoke: tuple[str, ...] = ()
+    """Checks of the smoke test to run on the gated server after all else."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -146,6 +149,7 @@ class Bench:
                 self.models, steps=case.steps, topk=case.topk, draft_tokens=case.draft_tokens
             )
             arguments += ["--speculative-disable-batch-threshold", str(THRESHOLD)]
+            arguments += ["--decode-log-interval", str(OLDER_LOG_INTERVAL)]
             trees = [older.patched_copy(self.lab, load_patch(PATCH), self.work / "patched")]
         forwards = self.work / f"{name}.forwards"
         forwards.unlink(missing_ok=True)
@@ -267,7 +271,10 @@ def prove(bench: Bench, known: dict[str, Reference]) -> dict[str, Any]:
     want = known[bench.case.release]
     with bench.serve("gated", gated=True):
         row = asyncio.run(gated(bench, want))
-    forwards = read_forwards((bench.work / "gated.forwards").read_text(encoding="utf-8").splitlines())
+        written = (bench.work / "gated.forwards").read_text(encoding="utf-8").splitlines()
+        forwards = read_forwards(written)
+        if bench.load.smoke:
+            row["smoke"] = run_smoke(bench, len(written))
     log = (bench.work / "gated.log").read_text(encoding="utf-8", errors="replace")
     served = log.split("fired up and ready", 1)[-1]
     case = bench.case
@@ -278,6 +285,25 @@ def prove(bench: Bench, known: dict[str, Reference]) -> dict[str, Any]:
         "leak_lines": len(BAD_LINES.findall(served)), "soak_s": bench.load.soak_s,
         "seconds": round(time.monotonic() - started, 1), **row,
     }  # fmt: skip
+
+
+def run_smoke(bench: Bench, earlier: int) -> dict[str, Any]:
+    """Each check's verdict on the gated server, and what its models did meanwhile (lines after `earlier`)."""
+    case = bench.case
+    server = GatedServer(
+        release=case.release, python=bench.lab.python, port=bench.port, log=bench.work / "gated.log",
+        gate="batch-gate", num_steps=case.steps, topk=case.topk,
+    )  # fmt: skip
+    checks = smoke(server, checks=list(bench.load.smoke))["checks"]
+    written = (bench.work / "gated.forwards").read_text(encoding="utf-8").splitlines()
+    forwards = read_forwards(written[earlier:])
+    return {
+        "verdicts": {check["id"]: check["verdict"] for check in checks},
+        "seconds": round(sum(check["seconds"] for check in checks), 1),
+        "said": {check["id"]: check["summary"] for check in checks},
+        "closed_steps": forwards.closed_steps,
+        "draft_forwards_while_closed": forwards.draft_while_closed,
+    }
 
 
 def make_models(lab: older.OlderLab, folder: Path) -> Path:
@@ -301,6 +327,9 @@ def main() -> int:
     parser.add_argument("--soak", type=float, default=Load.soak_s, metavar="SECONDS")
     parser.add_argument("--prompts", type=int, default=Load.prompts, help="requests that cross the gate")
     parser.add_argument("--victims", type=int, default=Load.victims, help="long requests that are disturbed")
+    parser.add_argument(
+        "--smoke", default="S0,S1,S3,S2,S6", metavar="CHECKS", help="of the smoke test, afterwards"
+    )
     parser.add_argument("--home", type=Path, default=default_home())
     parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "specops-gate-proof")
     parser.add_argument("--port", type=int, default=31590)
@@ -322,7 +351,12 @@ def run_case(case: Case, options: argparse.Namespace, known: dict[str, Reference
     models = make_models(lab, options.work / "models")
     row: dict[str, Any] = {"release": case.release, "worker": case.worker, "topk": case.topk}
     try:
-        load = Load(prompts=options.prompts, victims=options.victims, soak_s=options.soak)
+        load = Load(
+            prompts=options.prompts,
+            victims=options.victims,
+            soak_s=options.soak,
+            smoke=tuple(filter(None, options.smoke.split(","))),
+        )
         bench = Bench(lab=lab, case=case, models=models, work=work, port=options.port, load=load)
         row = prove(bench, known)
         wrong = problems(row)

@@ -45,6 +45,10 @@ def problems(row: dict[str, Any]) -> list[str]:
             for victim in row["victims"]
         ),
     }
+    after = row.get("smoke")
+    if after:
+        checks[f"the smoke test: {after['said']}"] = set(after["verdicts"].values()) == {"pass"}
+        checks["the draft ran while closed, in the smoke test"] = after["draft_forwards_while_closed"] == 0
     return [text for text, holds in checks.items() if not holds]
 
 
