@@ -168,7 +168,7 @@ class OnInconclusive:
 class Smoke:
     checks: tuple[CheckId, ...] = setting(
         "in this order; S3 is the first to leave the open state, so it names what dies there",
-        default=("S0", "S1", "S3", "S2", "S6"),
+        default=("S0", "S1", "S3", "S2", "S7", "S4", "S5", "S6"),
     )
     budget_s: float = setting("for all checks together", default=180.0, check=above(0))
     token_gap_s: float = setting("this long without a token is a hang", default=60.0, check=above(0))
