@@ -26,7 +26,7 @@ from typing import Any
 
 import specops
 from benchmarks import broken_models
-from benchmarks.failures import LOADER, Failure, failures
+from benchmarks.failures import FAILURES, HELD_PORT, LOADER, Failure
 from benchmarks.gated_server import STEPS, THRESHOLD, prepare
 from benchmarks.strikes import SQUATTERS, Running, hold
 from specops.connect.payload import agent_zip
@@ -151,7 +151,11 @@ class Bench:
             draft = broken_models.copy(draft, work / "draft")
             failure.draft(draft, self.environment.python)
         argv = server_argv(self.environment.python, target, draft, port)
-        argv = [*failure.before, *with_flags(argv, failure.flags)]
+        flags = {
+            flag: str(self.nccl_port) if value == HELD_PORT else value
+            for flag, value in failure.flags.items()
+        }
+        argv = [*failure.before, *with_flags(argv, flags)]
         if failure.gate:
             (work / "gate.json").write_text(json.dumps(failure.gate))
             argv += ["--speculative-adaptive", "--speculative-adaptive-config", str(work / "gate.json")]
@@ -275,7 +279,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("told to end"))
     environment, models = prepare(RELEASE)
     bench = Bench(environment=environment, models=models, nccl_port=free_port())
-    chosen = [f for f in failures(bench.nccl_port) if not asked.only or f.id in asked.only]
+    chosen = [f for f in FAILURES if not asked.only or f.id in asked.only]
     rows = json.loads(asked.out.read_text())["rows"] if asked.keep and asked.out.exists() else []
     for failure in chosen:
         with tempfile.TemporaryDirectory() as work:
