@@ -34,16 +34,11 @@ def follow(
         now = _size(deploy_dir / "journal.jsonl")
         if now != size:
             size, closed = now, journal.replay_deploy(deploy_dir).closed is not None
-        sent = 0
-        for event in events.read():
-            if int(event.get("seq") or 0) > from_seq:
-                answers.emit(event)
-            sent += 1
+        sent = _send(events, from_seq, answers)
         if closed:
-            if not sent:
-                _await_release(instance, deploy_id)
-                return ending(deploy_dir)
-            continue
+            _await_release(instance, deploy_id)
+            _send(events, from_seq, answers)  # the end is in the journal before whoever follows is told of it
+            return ending(deploy_dir)
         if sent:
             quiet_since = time.monotonic()
         elif time.monotonic() - quiet_since > HOLDER_CHECK_S:
@@ -51,6 +46,16 @@ def follow(
             quiet_since = time.monotonic()
         time.sleep(TICK_S)
     return None
+
+
+def _send(events: Events, from_seq: int, answers: Answers) -> int:
+    """How many there were, those before `from_seq` too."""
+    sent = 0
+    for event in events.read():
+        if int(event.get("seq") or 0) > from_seq:
+            answers.emit(event)
+        sent += 1
+    return sent
 
 
 def _await_release(instance: Instance, deploy_id: str) -> None:
