@@ -47,5 +47,6 @@ def test_the_last_event_may_come_after_the_journals_last_entry(tmp_path: Path) -
     told = follow(instance, folder.name, heard)
     ending.join()
 
-    assert told is not None and told["how"] == "rolled back"
+    assert told is not None
+    assert told["how"] == "rolled back"
     assert [event["event"] for event in heard.events] == ["journal"]
