@@ -12,7 +12,7 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -58,7 +58,8 @@ def main() -> int:
     return 1 if wrong else 0
 
 
-def try_mutant(mutant: Mutant, port: int) -> dict[str, Any]:
+def try_mutant(mutant: Mutant, port: int, checks: Sequence[str] | None = None) -> dict[str, Any]:
+    """The mutant's row: one server, one smoke test, of all checks unless some are named."""
     is_older = mutant.release in OLDER
     # On the install's file system, so that the unchanged files can be links.
     home = default_home() if is_older else prepare(mutant.release)[0].python.parents[2]
@@ -68,7 +69,7 @@ def try_mutant(mutant: Mutant, port: int) -> dict[str, Any]:
         try:
             with (serve_older_mutant if is_older else serve_mutant)(mutant, port, Path(folder)) as server:
                 ready_s = time.monotonic() - began
-                result = smoke(server)
+                result = smoke(server, checks=checks and list(checks))
         except SpecopsError as error:
             return describe(mutant, {"verdict": "error", "checks": [], "summary": str(error)}, 0.0)
         return describe(mutant, result, ready_s)

@@ -4,5 +4,8 @@ from __future__ import annotations
 
 import os
 
-# Several servers of older releases, a quarter of an hour: `make e2e-older` asks for them.
-collect_ignore = [] if os.environ.get("SPECOPS_E2E_OLDER") else ["test_batch_gate.py"]
+ON_REQUEST = {
+    "test_batch_gate.py": "SPECOPS_E2E_OLDER",  # a quarter of an hour: make e2e-older
+    "test_zoo.py": "SPECOPS_ZOO_DEPLOYS",  # ten minutes: make zoo-deploys
+}
+collect_ignore = [name for name, asked_by in ON_REQUEST.items() if not os.environ.get(asked_by)]

@@ -15,8 +15,6 @@ from specops.steps.diff import apply_diff
 HERE = Path(__file__).parent
 CORE = ("never-closes", "lies-in-its-metric", "crash-zero-division", "garbage-above-t", "stale-draft-kv")
 """A gate that does nothing, a liar, a crash, wrong words, a silent collapse."""
-DEPLOYED = ("never-closes", "lies-in-its-metric", "crash-zero-division")
-"""Those that `make test` takes through whole deploys; the others take as long again (`make zoo-deploys`)."""
 HEALTHY = "healthy"
 """The id under which a server without a mutation is run beside them."""
 
