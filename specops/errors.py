@@ -19,6 +19,8 @@ class SpecopsError(Exception):
         self.next_command = next_command
         self.detail: object = None
         """What the agent added for machines, such as the diff of a drifted file; JSON."""
+        self.code = ""
+        """The agent's own name of it, where the agent said so."""
 
 
 class UsageError(SpecopsError):

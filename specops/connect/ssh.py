@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from specops.connect.base import OnEvent, Withheld
@@ -152,6 +152,15 @@ class Opening:
             link.end()
 
 
+@contextlib.contextmanager
+def _broken_as_pipe() -> Iterator[None]:
+    """A link that is reset while paramiko writes is no OSError of its own."""
+    try:
+        yield
+    except (EOFError, paramiko.SSHException) as error:
+        raise BrokenPipeError(f"the link broke: {error}") from error
+
+
 class ChannelStream:
     """exchange.Stream over one SSH channel without a terminal."""
 
@@ -164,7 +173,8 @@ class ChannelStream:
         sent = 0
         while sent < len(data):
             try:
-                count = self._channel.send(data[sent:])
+                with _broken_as_pipe():
+                    count = self._channel.send(data[sent:])
             except TimeoutError:
                 # The other side's window is full; the watchdog ends this if it never opens.
                 continue
@@ -174,7 +184,8 @@ class ChannelStream:
             self._watchdog.touch()
 
     def end_input(self) -> None:
-        self._channel.shutdown_write()
+        with _broken_as_pipe():
+            self._channel.shutdown_write()
 
     def read(self, wait_s: float) -> bytes | None:
         try:

@@ -26,6 +26,7 @@ ERRORS: dict[str, type[SpecopsError]] = {
     "unfinished": Unfinished,
     "drifted": Refused,
     "refused": Refused,
+    "run_already": Refused,
     "not_permitted": Refused,
     "read_only": Refused,
     "no_space": Refused,
@@ -131,4 +132,5 @@ def raise_error(error: Mapping[str, Json]) -> NoReturn:
     else:
         raised = kind(message, host_state=host_state, next_command=next_command)
     raised.detail = error.get("detail")
+    raised.code = code
     raise raised

@@ -9,7 +9,7 @@ from specops.connect.base import Connector, OnEvent, Withheld
 from specops.engine.outcome import Outcome, Planned, StillRunning, Unchanged, from_closed
 from specops.engine.place import Place
 from specops.engine.plan import Plan
-from specops.errors import LinkLost
+from specops.errors import HostUnreachable, LinkLost, SpecopsError
 
 Json = Any
 
@@ -30,7 +30,7 @@ def run_plan(plan: Plan, connector: Connector, on_event: OnEvent, *, secrets: Ma
     try:
         answer = connector.call("run", params, on_event=seen)
     except LinkLost:
-        answer = _reconnect(plan, connector, seen)
+        answer = _reconnect(plan, params, connector, seen)
     return outcome_of(answer, plan.id)
 
 
@@ -46,20 +46,37 @@ class Seen:
         self._on_event(event)
 
 
-def _reconnect(plan: Plan, connector: Connector, seen: Seen) -> Json:
-    """One more connection: the journal knows what became of the plan. Raises LinkLost."""
+def _reconnect(plan: Plan, params: Mapping[str, Json], connector: Connector, seen: Seen) -> Json:
+    """One more connection: the journal knows what became of the plan. Raises LinkLost, or what the host says.
+
+    Where the host has no such deploy, the plan is sent once more. What was left of the first request may
+    still arrive; whichever comes first becomes the deploy, and its id keeps the other from being one too.
+    """
+    following = {"instance": dict(plan.instance), "deploy": plan.id}
     try:
-        return connector.call(
-            "follow",
-            {"instance": dict(plan.instance), "deploy": plan.id, "from_seq": seen.seq},
-            on_event=seen,
-        )
-    except Exception as error:
+        try:
+            return connector.call("follow", {**following, "from_seq": seen.seq}, on_event=seen)
+        except SpecopsError as error:
+            if error.code != "no_deploy":
+                raise
+        try:
+            return connector.call("run", params, on_event=seen)
+        except SpecopsError as error:
+            if not _is_running(plan.id, error):
+                raise
+        return connector.call("follow", {**following, "from_seq": seen.seq}, on_event=seen)
+    except (HostUnreachable, LinkLost) as error:
         raise LinkLost(
             f"the link to {plan.host} broke after the plan was sent, and it cannot be reached again: {error}",
             host_state=f"unknown; deploy {plan.id}, if it was started, goes on by itself",
             next_command=f"specops attach --host {plan.host}",
         ) from error
+
+
+def _is_running(deploy: str, error: SpecopsError) -> bool:
+    """Whether a run was refused because this very deploy was there first."""
+    owner = error.detail if isinstance(error.detail, Mapping) else {}
+    return error.code == "run_already" or deploy in (owner.get("deploy"), owner.get("id"))
 
 
 def outcome_of(answer: Json | Withheld, deploy: str) -> Outcome:

@@ -196,7 +196,7 @@ def _open_deploy(instance: Instance, plan: dict[str, Json], request: Request, ag
             folder.mkdir(mode=0o700)
         except FileExistsError:
             raise OpFailed(
-                "refused", f"deploy {plan['id']} was run already", next_command="specops history"
+                "run_already", f"deploy {plan['id']} was run already", next_command="specops history"
             ) from None
         try:
             state.write_private(folder / "plan.json", json.dumps(plan).encode())

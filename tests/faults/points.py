@@ -31,8 +31,9 @@ from specops.remote import (
 from . import ops
 
 Json = Any
-When = Literal["before", "torn", "after"]
-"""`after` an entry: it is durable, and whoever wrote it does not know yet."""
+When = Literal["before", "torn", "after", "during", "at its end"]
+"""`after` an entry: it is durable, and whoever wrote it does not know yet. `during` and `at its end`:
+of an upload, which only links.py cuts."""
 HALT_S = 120.0
 BYSTANDERS: set[int] = set()
 """Processes from before a batch of cuts: no box is theirs, and looking into each costs most of the time."""

@@ -1,7 +1,7 @@
 """A small server for the fault runs: `python -S standin.py sglang.launch_server --port N --reads FILE`.
 
-It starts in milliseconds, has a child as a launcher has ranks, says which bytes of FILE it was started on,
-and logs its own arguments, keys included, as SGLang does.
+It starts in milliseconds (with `--once FILE`: as soon as that is there), has a child as a launcher has ranks,
+says which bytes of FILE it was started on, and logs its own arguments, keys included, as SGLang does.
 """
 
 import json
@@ -9,6 +9,7 @@ import os
 import signal
 import socket
 import sys
+import time
 
 
 def option(name: str, default: str = "") -> str:
@@ -47,6 +48,8 @@ def serve() -> None:
     if os.fork() == 0:
         while True:
             signal.pause()
+    while option("--once") and not os.path.exists(option("--once")):
+        time.sleep(0.02)
     listener = socket.create_server(("127.0.0.1", int(option("--port"))))
     info = {"served_model_name": option("--name"), "max_running_requests": 16, "reads": reads}
     sys.stdout.write("The server is fired up and ready to roll!\n")
