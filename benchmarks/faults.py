@@ -1,6 +1,6 @@
 """The whole fault suite: every cut of tests/faults, then every planted bug: `python -m benchmarks.faults`.
 
-`--keep` goes on where an earlier run ended; `--every 10` is a sample: one cut in ten, no bugs, no result kept.
+`--keep` goes on where an earlier run ended; `--every 10` is a sample: one in ten, no bugs, no result kept.
 Exit 0 only if every cut ended exactly old or exactly new, with the right outcome and nothing left over, and
 every planted bug was found.
 """
