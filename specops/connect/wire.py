@@ -29,6 +29,7 @@ ERRORS: dict[str, type[SpecopsError]] = {
     "run_already": Refused,
     "not_permitted": Refused,
     "read_only": Refused,
+    "newer_state": Refused,
     "no_space": Refused,
     "no_install": Refused,
     "old_python": Refused,

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from . import executor, follow, guardian, history, lock, procs, settle, state, store
+from . import executor, follow, guardian, history, journal, lock, procs, settle, state, store
 from .context import OpFailed
 from .deploy import Deploy
 from .guardian import Job
@@ -33,8 +33,8 @@ def run(request: Request) -> Json:
     instance = state.open_instance(plan)
     held = lock.take(instance)
     try:
-        history.drop_unopened(instance)
         _refuse_unfinished(instance)
+        history.drop_unopened(instance)
         agent_zip = keep_agent(instance, request.zip_bytes)
         _open_deploy(instance, plan, request, agent_zip)
     except BaseException:
@@ -50,8 +50,8 @@ def recover(request: Request) -> Json:
     instance = state.open_instance(request.params)
     held = lock.take(instance)
     try:
-        history.drop_unopened(instance)
         deploys = history.read_deploys(instance)
+        history.drop_unopened(instance)
         wanted = request.params.get("deploy")
         owed = next((p for p in reversed(deploys) if not p.now.ended and wanted in (None, p.id)), None)
         if owed is None:
@@ -204,8 +204,8 @@ def _open_deploy(instance: Instance, plan: dict[str, Json], request: Request, ag
             if secrets:
                 state.write_private(folder / "vault.json", json.dumps({"secrets": secrets}).encode())
             _write_blobs(folder / "blobs", request.params.get("blobs") or {})
-            opened: dict[str, Json] = {"entry": "opened", "plan_id": plan["id"], "kind": plan["kind"]}
-            opened |= {"by": plan.get("by"), "steps": len(plan["steps"])}
+            opened: dict[str, Json] = {"entry": "opened", "format": journal.FORMAT, "plan_id": plan["id"]}
+            opened |= {"kind": plan["kind"], "by": plan.get("by"), "steps": len(plan["steps"])}
             opened |= {"agent": agent_zip.stem, "boot_id": state.boot_id()}
             Deploy(instance, plan["id"], agent_zip).record(opened)
         except BaseException:

@@ -66,6 +66,7 @@ def _unreferred(instance: Instance, gone: set[str]) -> tuple[list[Path], list[Pa
     for folder in _all_deploys(instance.machine):
         if folder.parent == instance.deploys and folder.name in gone:
             continue
+        history.refuse_newer(folder)
         needed |= set(_digests(state.read_json(folder / "plan.json")))
         first = journal.replay_deploy(folder).opened or {}
         agents.add(f"{first.get('agent')}.zip")

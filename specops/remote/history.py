@@ -34,14 +34,36 @@ class Past:
 
 
 def read_deploys(instance: Instance) -> list[Past]:
-    """Oldest first. A folder without an `opened` entry never became a deploy."""
+    """Oldest first. A folder without an `opened` entry never became a deploy. Raises `newer_state`."""
     found = []
     for folder in instance.deploys.iterdir() if instance.deploys.is_dir() else ():
+        refuse_newer(folder)
         now = journal.replay_deploy(folder)
         if now.opened is not None:
             plan = state.read_json(folder / "plan.json")
             found.append(Past(folder.name, folder, plan if isinstance(plan, dict) else {}, now))
     return sorted(found, key=lambda past: (past.opened_at, past.id))
+
+
+def refuse_newer(folder: Path) -> None:
+    """What a newer specops left cannot be judged, so nothing is settled, started or removed beside it."""
+    plan = state.read_json(folder / "plan.json")
+    plan = plan if isinstance(plan, dict) else {}
+    first = next(iter(journal.read(folder)), {})
+    newest = max(_number(plan.get("format")), _number(first.get("format")))
+    if newest > journal.FORMAT:
+        version = (plan.get("by") or {}).get("version") or "unknown"
+        raise OpFailed(
+            "newer_state",
+            f"deploy {folder.name} was written by a newer specops (version {version}, format {newest}); "
+            f"this one knows up to format {journal.FORMAT} ({folder})",
+            host_state="nothing was changed by this request; what runs there goes on",
+            next_command="pip install --upgrade specops",
+        )
+
+
+def _number(value: Json) -> int:
+    return value if isinstance(value, int) else 0
 
 
 def drop_unopened(instance: Instance) -> None:

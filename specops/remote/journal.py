@@ -14,6 +14,8 @@ from typing import Any
 from . import state
 
 Json = Any
+FORMAT = 1
+"""Of a deploy's folder: plan, journal, vault. An `opened` entry without one is of format 1."""
 FAILED_ROLLBACK = "rollback failed"
 FINAL = ("deployed", "inconclusive", "rolled back", "refused")
 """Ways to close that nothing is owed after; a failed rollback stays owed until it is retried."""

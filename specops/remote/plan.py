@@ -6,9 +6,9 @@ from typing import Any
 
 from . import ops, state
 from .context import OpFailed
+from .journal import FORMAT
 
 Json = Any
-FORMAT = 1
 PHASES = ("check", "backup", "stage", "rehearse", "stop", "swap", "launch", "ready", "smoke", "commit")
 
 

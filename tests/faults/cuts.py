@@ -21,6 +21,7 @@ from .served import SECRETS, ServedBox, until
 from .strikes import STRIKES, Struck, another_boot
 
 Json = Any
+PROJECT = Path(__file__).resolve().parents[2]
 AT_ONCE = 6
 ENOUGH = 512 * 1024 * 1024
 

@@ -96,6 +96,12 @@ class ServedBox(Box):
         assert found is not None
         return found
 
+    def old_dies(self) -> None:
+        """With all that belongs to it, as in a reboot."""
+        os.killpg(self.old.pid, signal.SIGKILL)
+        self._popen.wait(timeout=10)
+        until(lambda: procs.port_is_free(self.port))
+
     def argv(self, name: str) -> list[str]:
         program = [disks.python_for(self.uid), "-S", str(self.folder / STANDIN.name)]
         words = ["sglang.launch_server", "--port", str(self.port), "--name", name]
