@@ -14,7 +14,7 @@ from specops.engine.patches import WHOLE_PROOF, choose_patches, find_unproven, g
 from specops.engine.place import Place
 from specops.engine.plan import Outage, Plan, new_id
 from specops.engine.proven import require_tried
-from specops.engine.room import Check, check_room, derived_ports
+from specops.engine.room import Check, check_others, check_room, derived_ports
 from specops.engine.secrets import hide_secrets
 from specops.errors import Refused
 from specops.facts.host import HostFacts, Question, read_host_facts
@@ -67,7 +67,7 @@ def make_plan(place: Place, wish: Wish, connector: Connector) -> Plan | Nothing:
     gate = _gate(wish, install, current)
     preflight.require_server(facts, place.host)
     preflight.require_models(facts, place.host)
-    checks = check_room(facts, wish.playbook, place.host)
+    checks = (*check_others(facts), *check_room(facts, wish.playbook, place.host))
     patches = _patches(wish, gate)
     if wish.drop:
         preflight.require_patched(install, current, wish.available, place.host)

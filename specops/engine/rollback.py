@@ -11,6 +11,7 @@ from specops.engine.changes import Reader
 from specops.engine.place import Place
 from specops.engine.plan import FileDiff, Plan, new_id
 from specops.engine.planner import foresee_outage
+from specops.engine.room import check_others
 from specops.errors import Refused
 from specops.facts.host import HostFacts, read_host_facts
 from specops.facts.state import Current, DeployedFile
@@ -170,6 +171,7 @@ def _plan(
         diffs=tuple(
             FileDiff(path=f.path, diff=f"back to the bytes before deploy {current.id}") for f in files
         ),
+        checks=check_others(facts),
         restores=(f"what {what} left: files and server",),
         notes=(f"takes back {what}; then in force: {below or 'nothing of specops'}", *kept),
     )

@@ -47,6 +47,19 @@ def check_room(facts: HostFacts, playbook: Playbook, host: str) -> tuple[Check, 
     return checks
 
 
+def check_others(facts: HostFacts) -> tuple[Check, ...]:
+    """Deploys that others left half way. Only a warning: any user of the host can write such a note."""
+    return tuple(
+        Check(
+            name="unfinished",
+            verdict="warn",
+            saw=f"{other.line}: files or the server may be between two states, and this plan takes them as "
+            f"they are; {other.user} ends it with `specops recover`",
+        )
+        for other in facts.state.others
+    )
+
+
 def _all(facts: HostFacts, playbook: Playbook) -> Iterator[Check]:
     target = facts.models.get(playbook.model.path)
     draft = facts.models.get(playbook.draft.path) if playbook.draft else None

@@ -23,6 +23,8 @@ class Status:
     summary: Mapping[str, Any]
     lock: Mapping[str, Any] | None
     unfinished: Mapping[str, Any] | None
+    others: tuple[str, ...]
+    """Deploys of this install that never ended and are not in our state folder, a line each."""
     gate: str
     """What the gate does at this moment, in words; empty where none was deployed."""
     drift: tuple[str, ...]
@@ -37,6 +39,7 @@ class Status:
             "summary": dict(self.summary),
             "lock": self.lock,
             "unfinished": self.unfinished,
+            "others": list(self.others),
             "gate": self.gate,
             "drift": list(self.drift),
         }
@@ -58,6 +61,7 @@ def read_status(place: Place, connector: Connector) -> Status:
         summary=current.summary if current else {},
         lock=facts.state.lock,
         unfinished=facts.state.unfinished,
+        others=tuple(other.line for other in facts.state.others),
         gate=gate,
         drift=(*_drift(facts), *([off] if off else [])),
     )

@@ -43,6 +43,21 @@ class Load:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Other:
+    """A deploy of the same install that never ended, in a state folder that is not ours."""
+
+    user: str
+    deploy: str
+    port: int
+    folder: str
+    since: float
+
+    @property
+    def line(self) -> str:
+        return f"deploy {self.deploy} by {self.user} on port {self.port} never ended ({self.folder})"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class State:
     dir: str
     key: str
@@ -52,6 +67,7 @@ class State:
     stack: tuple[str, ...] = field(default=())
     """Ids of the deploys that a rollback can still take back, newest first."""
     loads: tuple[Load, ...] = ()
+    others: tuple[Other, ...] = ()
 
     def load_s(self, argv: Sequence[str]) -> float | None:
         """How long a launch command's models took to load here; None where they never did."""
@@ -84,6 +100,17 @@ def parse_state(raw: dict[str, Any]) -> State:
             Load(model=load.get("model"), draft=load.get("draft"), load_s=float(load["load_s"]))
             for load in raw.get("loads") or ()
         ),
+        others=tuple(_parse_other(other) for other in raw.get("others") or ()),
+    )
+
+
+def _parse_other(raw: dict[str, Any]) -> Other:
+    return Other(
+        user=str(raw["user"]),
+        deploy=str(raw["deploy"]),
+        port=int(raw["port"]),
+        folder=str(raw["folder"]),
+        since=float(raw["since"]),
     )
 
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from . import executor, follow, guardian, history, journal, lock, procs, settle, state, store
+from . import executor, follow, guardian, history, journal, lock, notice, procs, settle, state, store
 from .context import OpFailed
 from .deploy import Deploy
 from .guardian import Job
@@ -35,6 +35,7 @@ def run(request: Request) -> Json:
     try:
         _refuse_unfinished(instance)
         history.drop_unopened(instance)
+        notice.sweep(instance)
         agent_zip = keep_agent(instance, request.zip_bytes)
         _open_deploy(instance, plan, request, agent_zip)
     except BaseException:
@@ -52,6 +53,7 @@ def recover(request: Request) -> Json:
     try:
         deploys = history.read_deploys(instance)
         history.drop_unopened(instance)
+        notice.sweep(instance)
         wanted = request.params.get("deploy")
         owed = next((p for p in reversed(deploys) if not p.now.ended and wanted in (None, p.id)), None)
         if owed is None:
@@ -207,8 +209,10 @@ def _open_deploy(instance: Instance, plan: dict[str, Json], request: Request, ag
             opened: dict[str, Json] = {"entry": "opened", "format": journal.FORMAT, "plan_id": plan["id"]}
             opened |= {"kind": plan["kind"], "by": plan.get("by"), "steps": len(plan["steps"])}
             opened |= {"agent": agent_zip.stem, "boot_id": state.boot_id()}
+            notice.put(instance, plan["id"])
             Deploy(instance, plan["id"], agent_zip).record(opened)
         except BaseException:
+            notice.drop(instance, plan["id"])
             shutil.rmtree(folder, ignore_errors=True)
             raise
 

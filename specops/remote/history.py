@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from . import journal, loads, lock, measured, redact, state
+from . import journal, loads, lock, measured, notice, redact, state
 from .context import OpFailed
 from .journal import Replay
 from .state import Instance
@@ -105,6 +105,7 @@ def state_facts(params: dict[str, Json]) -> dict[str, Json]:
             "key": "",
             "lock": None,
             "unfinished": None,
+            "others": [],
             "current": None,
             "stack": [],
             "loads": [],
@@ -117,6 +118,7 @@ def state_facts(params: dict[str, Json]) -> dict[str, Json]:
         "key": instance.key,
         "lock": lock.read_owner(instance),
         "unfinished": {"id": owed.id, "phase": owed.now.phase} if owed else None,
+        "others": notice.read_others(instance),
         "current": {
             **_describe_current(instance, stack[-1]),
             "installed": merge_changes([changed_files(instance, past) for past in stack]),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from . import journal, ops, procs
+from . import journal, notice, ops, procs
 from .context import Context, OpFailed
 from .deploy import Deploy
 from .journal import Replay
@@ -24,6 +24,7 @@ def settle(deploy: Deploy, cause: dict[str, Json] | None) -> None:
     """Finish the deploy, forward or back. Safe to run again after any death, on any boot."""
     now = journal.replay_deploy(deploy.dir)
     if now.ended:
+        notice.drop(deploy.instance, deploy.id)
         return
     if now.committed:
         _close_forward(deploy, now, cause)
@@ -74,6 +75,8 @@ def _close(deploy: Deploy, fields: dict[str, Json]) -> None:
         deploy.emit(
             {"event": "note", "message": "the journal cannot be written: specops recover will close it"}
         )
+    elif fields["how"] in journal.FINAL:
+        notice.drop(deploy.instance, deploy.id)
 
 
 def _undo_all(deploy: Deploy, now: Replay) -> list[dict[str, Json]]:

@@ -31,6 +31,7 @@ def show_status(console: Console, status: Mapping[str, Json]) -> None:
     if unfinished:
         phase = unfinished.get("phase")
         rows.append(("unfinished", f"{unfinished.get('id')}, in phase {phase}: specops recover"))
+    rows += [("unfinished", str(line)) for line in status.get("others") or ()]
     rows.append(
         ("in force", f"{deploy}: {asked_for(status.get('summary') or {})}" if deploy else "no deploy")
     )

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from specops.remote import lock, state
+from specops.remote import lock, notice, state
 from specops.remote.main import main
 
 Json = Any
@@ -213,7 +213,8 @@ class Box:
         """Half written files and what a closed deploy has no use for."""
         inside = [p for p in (self.folder / "state").rglob("*") if p.name.startswith(".")]
         unused = [p for p in (self.folder / "state").rglob("*") if p.name in ("blobs", "abort.json")]
-        return sorted(str(p) for p in (*inside, *unused, *self.root.rglob(".*")))
+        found = sorted(str(p) for p in (*inside, *unused, *self.root.rglob(".*")))
+        return [*found, *(f"note {note}" for note in notice.read(self.instance))]
 
 
 def undo_swap(files: list[dict[str, Json]]) -> dict[str, Json]:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from specops.engine import preflight
+from specops.engine.room import check_others
 from specops.errors import Locked, Refused, Unfinished
 from specops.facts.host import HostFacts, parse_host_facts
 
@@ -83,3 +84,13 @@ def test_an_unfinished_deploy_asks_for_recover() -> None:
     with pytest.raises(Unfinished) as unfinished:
         preflight.require_free(facts(state={"unfinished": {"id": "d1", "phase": "swap"}}), "box")
     assert unfinished.value.next_command == "specops recover --host box"
+
+
+def test_a_deploy_that_somebody_else_left_half_way_is_in_the_plan() -> None:
+    """A warning and no more: any user of the host can write such a note."""
+    left = {"user": "alice", "port": 30001, "deploy": "d7", "folder": "/home/alice/d7", "since": 1.0}
+    (check,) = check_others(facts(state={"others": [left]}))
+    assert check.verdict == "warn"
+    for words in ("deploy d7 by alice on port 30001", "/home/alice/d7", "specops recover"):
+        assert words in check.saw
+    assert check_others(facts()) == ()
