@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from specops.config.playbook import Playbook
 from specops.config.target import Target
@@ -33,6 +34,7 @@ class Place:
         models: tuple[str, ...] = (),
         ports: tuple[int, ...] = (),
         contents: tuple[str, ...] = (),
+        secrets: Mapping[str, Any] | None = None,
     ) -> Question:
         return Question(
             state=self.state,
@@ -43,6 +45,7 @@ class Place:
             models=models,
             ports=ports,
             contents=contents,
+            secrets=secrets or {},
         )
 
 

@@ -15,6 +15,7 @@ from specops.engine.place import Place
 from specops.engine.plan import Outage, Plan, new_id
 from specops.engine.proven import require_tried
 from specops.engine.room import Check, check_others, check_room, derived_ports
+from specops.engine.same import ask_for_secrets, has_arguments, has_variable
 from specops.engine.secrets import hide_secrets
 from specops.errors import Refused
 from specops.facts.host import HostFacts, Question, read_host_facts
@@ -102,6 +103,7 @@ def ask(place: Place, wish: Wish) -> Question:
         paths=(gate_path(place, playbook),),
         models=tuple(path for path in models if path.startswith(("/", "~"))),
         ports=derived_ports(playbook.server.args),
+        secrets=ask_for_secrets({**place.env, **playbook.env.set}, playbook.server.args),
     )
 
 
@@ -250,8 +252,8 @@ class _Deploy:
             return False
         if (current.summary.get("copied") or {}) != {c.path: c.after for c in changes.copied}:
             return False
-        same_env = all(server.env.get(key) == value for key, value in self._env().items())
-        return tuple(server.argv[1:]) == tuple(start.argv[1:]) and same_env
+        same_env = all(has_variable(server, key, value) for key, value in self._env().items())
+        return has_arguments(server, start.argv) and same_env
 
     def _spec(self, name: str, start: Launch, changes: Changes) -> LaunchSpec:
         server, book = self.facts.server, self.wish.playbook
@@ -337,10 +339,12 @@ class _Deploy:
         return (warm(models, seconds),) if self.facts.server and models and seconds else ()
 
     def _env_changes(self, spec: LaunchSpec) -> dict[str, str | None]:
-        had = self.facts.server.env if self.facts.server else {}
+        server = self.facts.server
+        had = server.env if server else {}
         gone = {key: None for key in spec.unset if key in had}
         front = {"PYTHONPATH": f"{COPY} in front"} if spec.modules else {}
-        return {**gone, **front, **{key: value for key, value in spec.set.items() if had.get(key) != value}}
+        new = {k: v for k, v in spec.set.items() if not (server and has_variable(server, k, v))}
+        return {**gone, **front, **new}
 
     def _restores(self, changes: Changes) -> tuple[str, ...]:
         files = [f"{c.path}: {'removed' if c.before is None else c.before[:12] + '…'}" for c in changes.files]

@@ -53,10 +53,16 @@ def _hide_in_argv(argv: list[str], found: dict[str, str]) -> list[str]:
     ]
 
 
-def _hide(name: str, value: str | None, found: dict[str, str]) -> str | None:
+def is_secret(name: str, value: str) -> bool:
+    """Of a variable or a flag: it is named like one, or its value is a URL with a password."""
     plain = name.lstrip("-")
     named = SECRET_NAME.search(plain) and not NOT_SECRET.fullmatch(plain)
-    if not value or value.startswith("{secret:") or not (named or WITH_PASSWORD.search(value)):
+    return bool(value and (named or WITH_PASSWORD.search(value)))
+
+
+def _hide(name: str, value: str | None, found: dict[str, str]) -> str | None:
+    plain = name.lstrip("-")
+    if not value or value.startswith("{secret:") or not is_secret(name, value):
         return value
     found[plain] = value
     return f"{{secret:{plain}}}"

@@ -7,7 +7,7 @@ import hashlib
 import json
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from specops.connect.base import Connector
@@ -60,6 +60,8 @@ class Question:
     """Beside the instance's own: those that its server will bind too."""
     contents: tuple[str, ...] = ()
     """sha256: the bytes of each of `files` that has one of these are wanted too."""
+    secrets: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """Keyed hashes of values that the server may have (engine/same.py)."""
 
     def as_params(self) -> dict[str, Any]:
         return {
@@ -69,6 +71,7 @@ class Question:
             "models": list(self.models),
             "ports": list(self.ports),
             "contents": list(self.contents),
+            "secrets": dict(self.secrets),
         }
 
 

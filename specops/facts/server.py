@@ -37,6 +37,9 @@ class Server:
     """The deploy that launched it, if specops did."""
     since: float | None = None
     """Unix seconds."""
+    same_env: frozenset[str] = frozenset()
+    """Variables with just the secrets that were asked for."""
+    same_flags: frozenset[str] = frozenset()
     gate_off: str | None = None
     """The line of its log in which SGLang says that it switched the native gate off."""
 
@@ -73,6 +76,8 @@ def parse_server(raw: dict[str, Any] | None) -> Server | None:
         reported=dict(raw.get("reported") or {}),
         cookie=raw.get("cookie"),
         since=raw.get("since"),
+        same_env=frozenset((raw.get("same") or {}).get("env") or ()),
+        same_flags=frozenset((raw.get("same") or {}).get("flags") or ()),
         gate_off=raw.get("gate_off"),
     )
 

@@ -30,16 +30,17 @@ def answer(request: Request) -> Json:
 
 
 def read_facts(params: dict[str, Json]) -> dict[str, Json]:
-    """ARCHITECTURE, Facts. `params`: {instance, files, paths, models, ports, contents}.
+    """ARCHITECTURE, Facts. `params`: {instance, files, paths, models, ports, contents, secrets}.
 
     `contents`: sha256 of which the bytes are wanted too, should one of `files` have it; it saves a request.
+    `secrets`: keyed hashes of values that the server may have.
     """
     from .history import state_facts
 
     instance = params.get("instance") or params
     port = int(instance["port"])
     scan = procs.scan_processes()
-    server = read_server(scan, port)
+    server = read_server(scan, port, params.get("secrets") or {})
     known = state_facts(params)
     if server and not server["cookie"] and known["dir"]:
         server["cookie"] = loads.find_cookie(
@@ -167,7 +168,7 @@ def metadata_version(site: Path, name: str) -> str | None:
     return None
 
 
-def read_server(scan: dict[int, procs.Process], port: int) -> Json:
+def read_server(scan: dict[int, procs.Process], port: int, asked: dict[str, Json] | None = None) -> Json:
     """The SGLang server that listens on `port`; None where nobody does, or somebody else."""
     holders = procs.port_holders(scan, port) or _claimants(scan, port)
     launchers = {members.find_launcher(scan, pid) for pid in holders}
@@ -190,6 +191,7 @@ def read_server(scan: dict[int, procs.Process], port: int) -> Json:
         "argv": redact.redact_argv(argv),
         "cwd": procs.read_link(pid, "cwd") or "",
         "env": redact.redact_env(environ),
+        "same": redact.same_secrets(asked or {}, argv, environ),
         "members": sorted(mine),
         "supervisor": supervisor.find_supervisor(scan, pid),
         "healthy": healthy,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from . import state
+from . import members, state
 
 Json = Any
 MARK = "[redacted]"
@@ -89,6 +89,28 @@ def redact_argv(argv: list[str]) -> list[str]:
 
 def redact_env(env: dict[str, str]) -> dict[str, str]:
     return {name: MARK if looks_secret(name) and value else scrub_urls(value) for name, value in env.items()}
+
+
+def same_secrets(asked: dict[str, Json], argv: Sequence[str], env: dict[str, str]) -> dict[str, list[str]]:
+    """Names of those that have just the value whose keyed hash was asked for; no value leaves the host."""
+    if not asked:
+        return {"env": [], "flags": []}
+    import hmac  # most requests ask for none
+
+    key = bytes.fromhex(str(asked["key"]))
+
+    def same(name: str, value: str | None, wanted: str) -> bool:
+        data = f"{name}\0{value}".encode(errors="surrogateescape")
+        return value is not None and hmac.compare_digest(hmac.digest(key, data, "sha256").hex(), wanted)
+
+    return {
+        "env": [name for name, wanted in asked["env"].items() if same(name, env.get(name), wanted)],
+        "flags": [
+            flag
+            for flag, wanted in asked["flags"].items()
+            if same(flag, members.find_option(argv, flag), wanted)
+        ],
+    }
 
 
 def scrubber(values: Iterable[str], *, shortest: int = SHORTEST) -> Callable[[str], str]:
