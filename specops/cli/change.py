@@ -177,6 +177,10 @@ def recover(
     host: HostName = None,
     instance: InstanceName = None,
     inventory: InventoryPath = None,
+    force: Annotated[
+        bool,
+        typer.Option("--force", help="Put back files that somebody changed meanwhile; their bytes are kept."),
+    ] = False,
     as_json: AsJson = False,
     accept_new: AcceptNew = False,
 ) -> Any:
@@ -185,7 +189,7 @@ def recover(
         from specops.cli.follow import Follower
         from specops.engine.outcome import Unchanged
 
-        outcome = Follower(at).recover()
+        outcome = Follower(at).recover(force=force)
         if isinstance(outcome, Unchanged):
             at.output.note(outcome.serving)
             return 0

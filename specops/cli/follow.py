@@ -38,8 +38,9 @@ class Follower:
         self._deploy = deploy or ""
         return self._to_its_end(self._follow)
 
-    def recover(self) -> Outcome:
-        return self._to_its_end(lambda: engine.recover(self._at.place, self._at.connector, self._on_event))
+    def recover(self, *, force: bool) -> Outcome:
+        at = self._at
+        return self._to_its_end(lambda: engine.recover(at.place, at.connector, self._on_event, force=force))
 
     def _follow(self) -> Outcome:
         return engine.attach(self._at.place, self._at.connector, self._on_event, self._deploy or None)

@@ -96,9 +96,10 @@ def attach(place: Place, connector: Connector, on_event: OnEvent, deploy: str | 
     return outcome_of(answer, deploy or "latest")
 
 
-def recover(place: Place, connector: Connector, on_event: OnEvent) -> Outcome:
+def recover(place: Place, connector: Connector, on_event: OnEvent, *, force: bool) -> Outcome:
     """End an unfinished deploy from the host's journal alone."""
-    answer = connector.call("recover", {"instance": place.reference()}, on_event=on_event)
+    params = {"instance": place.reference(), "force": force}
+    answer = connector.call("recover", params, on_event=on_event)
     return outcome_of(answer, "unfinished")
 
 

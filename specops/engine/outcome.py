@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,6 +40,7 @@ class RollbackFailed:
     cause: str
     failures: tuple[str, ...]
     serving: str
+    next_command: str = "specops recover"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -100,11 +101,23 @@ def from_closed(deploy: str, closed: Mapping[str, Any]) -> Outcome:
             return RefusedOnHost(deploy=deploy, cause=cause, serving=serving, next_command=command)
         case "rollback failed":
             failures = tuple(cause_line(failure) for failure in closed.get("failures") or ())
-            return RollbackFailed(deploy=deploy, cause=cause, failures=failures, serving=serving)
+            return RollbackFailed(
+                deploy=deploy,
+                cause=cause,
+                failures=failures,
+                serving=serving,
+                next_command=_after_failures(closed.get("failures") or ()),
+            )
         case other:
             return StillRunning(
                 deploy=deploy, why=f"the journal ends in a way this version does not know: {other!r}"
             )
+
+
+def _after_failures(failures: Sequence[Any]) -> str:
+    """Without force, what stopped at a stranger's bytes would stop there again."""
+    force = any(isinstance(each, Mapping) and each.get("code") == "drifted" for each in failures)
+    return "specops recover --force" if force else "specops recover"
 
 
 def cause_line(cause: Any) -> str:

@@ -47,7 +47,10 @@ def run(request: Request) -> Json:
 
 
 def recover(request: Request) -> Json:
-    """params: an instance reference, deploy (default: the unfinished one). Finishes it from its journal."""
+    """params: an instance reference, deploy (default: the unfinished one), force. Needs the journal alone.
+
+    `force`: files that somebody else changed during the deploy are put back too; their bytes are kept.
+    """
     instance = state.open_instance(request.params)
     held = lock.take(instance)
     try:
@@ -76,7 +79,9 @@ def recover(request: Request) -> Json:
     except BaseException:
         held.close()
         raise
-    guardian.start(Job(instance, owed.id, agent_zip, "recover", lambda d, _: settle.settle(d, cause)), held)
+    force = bool(request.params.get("force"))
+    job = Job(instance, owed.id, agent_zip, "recover", lambda d, _: settle.settle(d, cause, force=force))
+    guardian.start(job, held)
     return follow.follow(instance, owed.id, request.answers, from_seq=seen)
 
 

@@ -92,31 +92,39 @@ def swap(ctx: Context, args: dict[str, Json]) -> dict[str, Json]:
 
 
 def restore(ctx: Context, args: dict[str, Json]) -> dict[str, Json]:
-    """Tries every file, last first; the error names all that could not be put back."""
+    """Tries every file, last first; the error names all that could not be put back.
+
+    A file that somebody changed meanwhile is left as it is, unless `force` says otherwise.
+    Its bytes are kept in the store either way.
+    """
     store = Store(ctx.store_dir)
     restored: list[str] = []
+    force = bool(args.get("force"))
     errors: list[OpFailed] = []
     for file in reversed(args["files"]):
         target = _target(ctx, file["path"])
         try:
             with state.naming_io_errors(f"put {target} back", "it holds what the deploy wrote"):
-                if _restore_one(ctx, store, target, file["before"], file["after"]):
+                if _restore_one(ctx, store, target, file["before"], file["after"], force=force):
                     restored.append(str(target))
         except OpFailed as error:
             errors.append(error)
     _remove_folders(ctx)
     if errors:
+        first = next((error for error in errors if error.code == "drifted"), errors[0])
         raise OpFailed(
-            errors[0].code,
+            first.code,
             "; ".join(error.message for error in errors),
             detail=[error.as_json() for error in errors],
             host_state=f"{len(errors)} of {len(args['files'])} files are not as they were before",
-            next_command=errors[0].next_command or "specops recover",
+            next_command=first.next_command or "specops recover",
         )
     return {"restored": len(restored), "already": len(args["files"]) - len(restored)}
 
 
-def _restore_one(ctx: Context, store: Store, target: Path, before: str | None, after: str | None) -> bool:
+def _restore_one(
+    ctx: Context, store: Store, target: Path, before: str | None, after: str | None, *, force: bool
+) -> bool:
     """True when bytes had to be written or removed."""
     replace.temp_of(target, ctx.deploy_id).unlink(missing_ok=True)
     found = replace.digest(target)
@@ -129,12 +137,15 @@ def _restore_one(ctx: Context, store: Store, target: Path, before: str | None, a
         if found in _befores(ctx, target):
             # An earlier settling went further back than its journal could say: the disk was full.
             return False
-        raise OpFailed(
-            "drifted",
-            f"{target} was changed by somebody else during the deploy ({found[:12]}), so it is left alone",
-            detail={"path": str(target), "found": found, "before": before, "after": after},
-            next_command="compare it with the store's copy, put the right one there, then: specops recover",
-        )
+        kept = _keep(ctx, store, target, found, needed=force)
+        if not force:
+            raise OpFailed(
+                "drifted",
+                f"{target} was changed by somebody else during the deploy, so it is left alone; {kept}",
+                detail={"path": str(target), "found": found, "before": before, "after": after},
+                host_state=f"{target} holds what somebody else wrote",
+                next_command="specops recover --force",
+            )
     if before is None:
         replace.remove(target)
     else:
@@ -143,6 +154,21 @@ def _restore_one(ctx: Context, store: Store, target: Path, before: str | None, a
     if replace.digest(target) != before:
         raise OpFailed("damaged", f"{target} does not hold what was just put back")
     return True
+
+
+def _keep(ctx: Context, store: Store, target: Path, found: str, *, needed: bool) -> str:
+    """Put bytes that are nobody's but a stranger's into the store, for good. Says where they are.
+
+    Raises only where they are `needed`, because the file is about to be written over.
+    """
+    try:
+        store.put(target.read_bytes(), found)
+        store.note_backup(found, str(target), ctx.deploy_id)
+    except (OSError, OpFailed) as error:
+        if needed:
+            raise
+        return f"its bytes are only there: they could not be kept in the store too ({error})"
+    return f"its bytes are kept as {store.path(found)}"
 
 
 def _befores(ctx: Context, target: Path) -> set[str | None]:

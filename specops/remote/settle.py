@@ -19,9 +19,15 @@ RETRY_PAUSE_S = 1.0
 NEEDS_ALL_BEFORE = frozenset({"server.restore"})
 """Undos that start something: never on files, or beside a server, that could not be taken back."""
 
+KEEPS_STRANGERS = frozenset({"files.restore"})
+"""Undos that stop at what somebody else changed, unless they are forced."""
 
-def settle(deploy: Deploy, cause: dict[str, Json] | None) -> None:
-    """Finish the deploy, forward or back. Safe to run again after any death, on any boot."""
+
+def settle(deploy: Deploy, cause: dict[str, Json] | None, *, force: bool = False) -> None:
+    """Finish the deploy, forward or back. Safe to run again after any death, on any boot.
+
+    `force`: also over files that somebody else changed meanwhile.
+    """
     now = journal.replay_deploy(deploy.dir)
     if now.ended:
         notice.drop(deploy.instance, deploy.id)
@@ -36,7 +42,7 @@ def settle(deploy: Deploy, cause: dict[str, Json] | None) -> None:
     if now.verdict and "verdict" not in cause:
         cause = {**cause, "verdict": now.verdict}
     try_record(deploy, {"entry": "settling", "cause": cause})
-    failures = _undo_all(deploy, now)
+    failures = _undo_all(deploy, now, force)
     after = journal.replay_deploy(deploy.dir)
     if failures:
         how, serving = journal.FAILED_ROLLBACK, _serving(after.undone)
@@ -79,7 +85,7 @@ def _close(deploy: Deploy, fields: dict[str, Json]) -> None:
         notice.drop(deploy.instance, deploy.id)
 
 
-def _undo_all(deploy: Deploy, now: Replay) -> list[dict[str, Json]]:
+def _undo_all(deploy: Deploy, now: Replay, force: bool) -> list[dict[str, Json]]:
     """Every owed undo, last first; one that fails is tried once more, and hides no other failure."""
     ctx = deploy.context(lambda: "")
     failures: list[dict[str, Json]] = []
@@ -93,7 +99,7 @@ def _undo_all(deploy: Deploy, now: Replay) -> list[dict[str, Json]]:
                     f"not tried, because {failures[0]['step']!r} could not be taken back",
                     next_command="specops recover",
                 )
-            facts = _undo(ctx, step["undo"])
+            facts = _undo(ctx, step["undo"], force)
         except OpFailed as error:
             failures.append({"index": index, "step": step.get("name"), **error.as_json()})
             try_record(deploy, {"entry": "undo_failed", "index": index, "error": error.as_json()})
@@ -102,8 +108,10 @@ def _undo_all(deploy: Deploy, now: Replay) -> list[dict[str, Json]]:
     return failures
 
 
-def _undo(ctx: Context, undo: dict[str, Json]) -> dict[str, Json]:
+def _undo(ctx: Context, undo: dict[str, Json], force: bool) -> dict[str, Json]:
     op, args = str(undo["op"]), dict(undo.get("args") or {})
+    if force and op in KEEPS_STRANGERS:
+        args["force"] = True
     try:
         return ops.call(ctx, op, args)
     except OpFailed as first:

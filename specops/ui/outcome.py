@@ -60,12 +60,14 @@ def show_outcome(console: Console, outcome: Outcome, host: str) -> None:
             console.print("To see why:")
             command(console, f"specops evidence show {deploy}{at}")
             _serving(console, serving)
-        case RollbackFailed(deploy=deploy, cause=cause, failures=failures, serving=serving):
+        case RollbackFailed(
+            deploy=deploy, cause=cause, failures=failures, serving=serving, next_command=line
+        ):
             console.print(Text(f"ROLLBACK FAILED ({deploy}) after: {cause}", style="bold red"))
             for failure in failures:
                 console.print(Text(f"  not taken back: {failure}", style="red"))
             console.print("Type next:")
-            command(console, f"specops recover{at}")
+            command(console, f"{line}{at}")
             _serving(console, serving)
         case RefusedOnHost(deploy=deploy, cause=cause, serving=serving, next_command=line):
             console.print(Text(f"refused ({deploy}), nothing was changed: {cause}", style="bold yellow"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -15,6 +15,8 @@ from specops.remote import files, journal
 from specops.remote.context import Context
 from specops.ui.outcome import show_outcome
 
+from . import disks
+from .box import OLD, sha
 from .cuts import room
 from .points import Arm
 from .served import ServedBox
@@ -28,30 +30,41 @@ def box() -> Iterator[ServedBox]:
         made.end()
 
 
-def test_the_model_of_the_old_server_is_gone(box: ServedBox) -> None:
-    model, away = box.folder / "models", box.folder / "away"
+def shown(value: Any, box: ServedBox) -> str:
+    """What the operator reads, who is at exit code 21."""
+    screen = io.StringIO()
+    outcome = outcome_of(value, box.id)
+    show_outcome(Console(file=screen, width=4000), outcome, "box")
+    assert exit_code(outcome) == 21
+    return screen.getvalue()
+
+
+def before_judging(act: Callable[[], object]) -> Callable[[], None]:
+    """In the process of the deploy: `act`, while its smoke test runs."""
 
     def arm() -> None:
         Arm([])()
         judge = files.OPS["files.judge"]
 
-        def judge_without(ctx: Context, args: dict[str, Any]) -> Any:
-            model.rename(away)
+        def judge_after(ctx: Context, args: dict[str, Any]) -> Any:
+            act()
             return judge(ctx, args)
 
-        files.OPS["files.judge"] = judge_without
+        files.OPS["files.judge"] = judge_after
 
-    value = box.run(box.deploy_plan("fail"), arm).value
+    return arm
+
+
+def test_the_model_of_the_old_server_is_gone(box: ServedBox) -> None:
+    model, away = box.folder / "models", box.folder / "away"
+
+    value = box.run(box.deploy_plan("fail"), before_judging(lambda: model.rename(away))).value
     assert (value["how"], value["cause"]["message"]) == ("rollback failed", "S3 saw drafts above T")
     failure = value["failures"][0]
     assert (failure["step"], failure["code"], len(value["failures"])) == ("stop", "old_server_not_back", 1)
     assert failure["host_state"] == "its files are as before, but it does not serve"
 
-    screen = io.StringIO()
-    outcome = outcome_of(value, box.id)
-    show_outcome(Console(file=screen, width=200), outcome, "box")
-    assert exit_code(outcome) == 21
-    said = screen.getvalue()
+    said = shown(value, box)
     for words in ("S3 saw drafts above T", "the old server does not come back", "specops recover --host box"):
         assert words in said
     assert f"nothing serves on port {box.port}" in said
@@ -65,3 +78,84 @@ def test_the_model_of_the_old_server_is_gone(box: ServedBox) -> None:
     assert box.ask("recover", {}, Arm([])).value["how"] == "rolled back"
     box.await_free()
     assert box.serving() == ("old", "A = 'old'\n")
+
+
+@pytest.mark.parametrize("name", ["sub/b.py", "c.py"], ids=["changed by the deploy", "added by it"])
+def test_a_file_that_somebody_edits_while_the_smoke_test_runs(box: ServedBox, name: str) -> None:
+    edit, target = b"MINE = 'an hour of work'\n", box.root / name
+    value = box.run(box.deploy_plan("fail"), before_judging(lambda: target.write_bytes(edit))).value
+    assert value["how"] == "rollback failed"
+    assert target.read_bytes() == edit, "never written over unasked"
+    kept = box.instance.store / str(sha(edit))
+    assert kept.read_bytes() == edit
+    said = shown(value, box)
+    for words in (
+        "S3 saw drafts above T",
+        str(target),
+        f"kept as {kept}",
+        "specops recover --force --host box",
+    ):
+        assert words in said
+    assert f"nothing serves on port {box.port}" in said
+    assert box.tree()["a.py"] == b"A = 'old'\n", "the others are put back all the same"
+
+    box.await_free()
+    assert box.ask("recover", {}, Arm([])).value["how"] == "rollback failed", "nor by a second try"
+    box.await_free()
+    assert target.read_bytes() == edit
+    done = box.ask("recover", {"force": True}, Arm([])).value
+    assert (done["how"], done["cause"]["message"]) == ("rolled back", "S3 saw drafts above T")
+    box.await_free()
+    assert box.is_old()
+    assert box.serving() == ("old", "A = 'old'\n")
+    box.ask("clean", {"keep": 0})
+    assert kept.read_bytes() == edit, "nor is it cleaned away"
+
+
+def test_an_edit_that_cannot_be_kept_is_not_forced_away(box: ServedBox) -> None:
+    """Only there: not even `--force` may lose it."""
+    edit, target = b"MINE = 'an hour of work'\n", box.root / "sub/b.py"
+    store = box.instance.store
+
+    def edit_and_block() -> None:
+        target.write_bytes(edit)
+        (store / str(sha(edit))).mkdir()
+
+    assert box.run(box.deploy_plan("fail"), before_judging(edit_and_block)).value["how"] == "rollback failed"
+    box.await_free()
+    value = box.ask("recover", {"force": True}, Arm([])).value
+    assert value["how"] == "rollback failed"
+    assert str(target) in shown(value, box)
+    assert target.read_bytes() == edit
+    box.await_free()
+    (store / str(sha(edit))).rmdir()
+    assert box.ask("recover", {"force": True}, Arm([])).value["how"] == "rolled back"
+    box.await_free()
+    assert (store / str(sha(edit))).read_bytes() == edit
+
+
+def test_the_disk_is_full_while_the_files_are_put_back() -> None:
+    """Every undo that failed is named, and with room again `recover` ends it."""
+    disks.require_root()
+    with room() as folder:
+        # Larger than what the undo itself frees: it removes what the deploy added.
+        long = {**OLD, "sub/b.py": b"B = 'old'\n" + b"#" * 400_000}
+        box = ServedBox(folder / "box", before=long, disk="sglang")
+        try:
+            value = box.run(box.deploy_plan("fail"), before_judging(lambda: disks.fill(box.root))).value
+            assert value["how"] == "rollback failed"
+            failed = [(failure["step"], failure["code"]) for failure in value["failures"]]
+            assert failed == [("second", "no_space"), ("stop", "not_tried")]
+            said = shown(value, box)
+            for words in ("S3 saw drafts above T", "No space left on device", str(box.root / "sub/b.py")):
+                assert words in said
+            assert f"nothing serves on port {box.port}" in said
+            assert (box.deploy_dir(box.id) / "evidence" / "cause.json").exists()
+            box.await_free()
+            disks.free(box.root)
+            assert box.ask("recover", {}, Arm([])).value["how"] == "rolled back"
+            box.await_free()
+            assert box.is_old()
+            assert box.serving() == ("old", "A = 'old'\n")
+        finally:
+            box.end()
