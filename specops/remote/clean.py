@@ -24,7 +24,7 @@ def clean(request: Request) -> Json:
     """params: an instance reference, keep (newest deploys, default 10), dry_run.
 
     -> {"removed": [deploy id], "store": [sha256], "agents": [name], "bytes": n, "kept": n}. Deploys in
-    force and unfinished ones stay, and so do bytes from before any change, whoever still refers to them.
+    force and unfinished ones stay, and so do bytes that no deploy wrote, whoever still refers to them.
     """
     instance = state.open_instance(request.params)
     keep = int(request.params.get("keep", KEEP))

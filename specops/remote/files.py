@@ -32,6 +32,7 @@ def check(ctx: Context, args: dict[str, Json]) -> dict[str, Json]:
 def backup(ctx: Context, args: dict[str, Json]) -> dict[str, Json]:
     store = Store(ctx.store_dir)
     size = 0
+    ours = _written_by_deploys(ctx)
     for file in args["files"]:
         target = _target(ctx, file["path"])
         with state.naming_io_errors(f"back up {target}", UNCHANGED):
@@ -43,9 +44,22 @@ def backup(ctx: Context, args: dict[str, Json]) -> dict[str, Json]:
                 refuse_drifted(ctx, {target: file["sha256"]}, UNCHANGED)
             else:
                 store.put(data, file["sha256"])
-                store.note_backup(file["sha256"], str(target), ctx.deploy_id)
+                if file["sha256"] not in ours:
+                    store.note_backup(file["sha256"], str(target), ctx.deploy_id)
                 size += len(data)
     return {"stored": len(args["files"]), "bytes": size}
+
+
+def _written_by_deploys(ctx: Context) -> set[str]:
+    """Bytes that deploys put into the install: kept while a deploy that `clean` keeps names them. All
+    others are somebody's own, and kept for good."""
+    found: set[str] = set()
+    for folder in ctx.deploy_dir.parent.iterdir():
+        plan = state.read_json(folder / "plan.json")
+        if isinstance(plan, dict) and plan.get("kind") == "deploy":
+            swaps = [s["do"]["args"] for s in plan.get("steps") or () if s["do"]["op"] == "files.swap"]
+            found |= {str(file["after"]) for args in swaps for file in args["files"] if file["after"]}
+    return found
 
 
 def stage(ctx: Context, args: dict[str, Json]) -> dict[str, Json]:

@@ -70,7 +70,7 @@ class Store:
         return data
 
     def note_backup(self, digest: str, path: str, deploy: str) -> None:
-        """Say that these are bytes from before a change: `clean` never counts them out."""
+        """Say that these are bytes from before any deploy: `clean` never counts them out."""
         if digest in self.backups():
             return
         line = json.dumps({"sha256": digest, "path": path, "deploy": deploy, "at": time.time()})
