@@ -6,10 +6,11 @@ import contextlib
 import os
 import shutil
 import tempfile
+import traceback
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from specops.remote import history, journal, lock
 
@@ -125,12 +126,32 @@ def try_all(cuts: Iterable[Cut], courses: dict[str, Course], folder: Path) -> It
                 )
                 for n, cut in enumerate(todo[first : first + AT_ONCE])
             ]
+            broken: dict[Trial, str] = {}
+            for act in (Trial.begin, Trial.strike):
+                for trial in batch:
+                    with noting(trial, broken):
+                        act(trial)
             for trial in batch:
-                trial.begin()
-            for trial in batch:
-                trial.strike()
-            for trial in batch:
-                yield trial.end()
+                row = None
+                with noting(trial, broken):
+                    row = trial.end() if trial not in broken else None
+                yield row or broken_row(trial.cut, broken[trial])
+
+
+T = TypeVar("T")
+
+
+@contextlib.contextmanager
+def noting(trial: T, broken: dict[T, str]) -> Iterator[None]:
+    """One trial that breaks is a row that fails, not the end of a run of hours."""
+    try:
+        yield
+    except Exception as error:
+        broken.setdefault(trial, "".join(traceback.format_exception(error))[-2000:])
+
+
+def broken_row(cut: Cut, why: str) -> Row:
+    return Row(cut, "between", None, (f"the trial broke: {why}",), ())
 
 
 class Trial:

@@ -27,7 +27,7 @@ from specops.remote import history, journal
 from tests.conformance.sshd import Sshd
 
 from .box import sha, step
-from .cuts import Cut, Row
+from .cuts import Cut, Row, broken_row, noting
 from .judge import CONTROL, Before
 from .points import When, note_bystanders
 from .proxy import Blow, Proxy
@@ -93,10 +93,15 @@ def try_all(cuts: Iterable[Cut], folder: Path) -> Iterator[Row]:
                     stack.enter_context(contextlib.closing(LinkTrial(cut, folder / str(first + n))))
                     for n, cut in enumerate(todo[first : first + AT_ONCE])
                 ]
+                broken: dict[LinkTrial, str] = {}
                 for trial in trials:
-                    trial.begin()
+                    with noting(trial, broken):
+                        trial.begin()
                 for trial in trials:
-                    yield trial.end()
+                    row = None
+                    with noting(trial, broken):
+                        row = trial.end() if trial not in broken else None
+                    yield row or broken_row(trial.cut, broken[trial])
 
 
 @contextlib.contextmanager

@@ -71,16 +71,19 @@ def hunt(bug: Bug, folder: Path) -> Found:
     shutil.copy(PROJECT / "pyproject.toml", folder)
     for path in bug.diffs:
         (folder / path).write_bytes(plant(bug, path, (PROJECT / path).read_bytes()))
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-xq", "-p", "no:cacheprovider"]
-        + [f"tests/faults/{name}" for name in SUITE],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"},
-        capture_output=True,
-        text=True,
-        timeout=HUNT_S,
-        check=False,
-    )
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", "-xq", "-p", "no:cacheprovider"]
+            + [f"tests/faults/{name}" for name in SUITE],
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"},
+            capture_output=True,
+            text=True,
+            timeout=HUNT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        return Found(bug, "", f"no end within {HUNT_S} s: {str(error.stdout)[-4000:]}")
     by = next(_failed(done.stdout), "") if done.returncode == 1 else ""
     return Found(bug, by, done.stdout[-4000:] + done.stderr[-2000:])
 
