@@ -9,6 +9,7 @@ import typer
 
 from specops.cli.options import (
     AcceptNew,
+    AcceptNoRestore,
     AcceptUnproven,
     AsJson,
     DeployId,
@@ -54,6 +55,7 @@ def plan(
     levels: Levels = None,
     prompts: PromptsFile = None,
     accept_unproven: AcceptUnproven = False,
+    accept_no_restore: AcceptNoRestore = False,
     as_json: AsJson = False,
     accept_new: AcceptNew = False,
 ) -> Any:
@@ -72,6 +74,7 @@ def plan(
         levels=levels,
         prompts=prompts,
         accept_unproven=accept_unproven,
+        accept_no_restore=accept_no_restore,
         dry_run=True,
         as_json=as_json,
         accept_new=accept_new,
@@ -92,6 +95,7 @@ def deploy(
     levels: Levels = None,
     prompts: PromptsFile = None,
     accept_unproven: AcceptUnproven = False,
+    accept_no_restore: AcceptNoRestore = False,
     dry_run: DryRun = False,
     yes: Yes = False,
     as_json: AsJson = False,
@@ -112,6 +116,7 @@ def deploy(
             levels=levels,
             prompts=prompts,
             accept_unproven=accept_unproven,
+            accept_no_restore=accept_no_restore,
         )
         made = make_plan(at.place, wish, at.connector)
         if isinstance(made, Nothing):
@@ -245,7 +250,7 @@ def show_and_run(at: Reach, made: Any, *, dry_run: bool, yes: bool) -> Any:
 
 def unchanged(at: Reach, made: Any) -> Any:
     from specops.engine.outcome import Unchanged
-    from specops.engine.planner import describe
+    from specops.engine.words import describe
 
     serving = describe(made.facts.server) or "nothing is serving"
     return _told(at, Unchanged(serving=serving))

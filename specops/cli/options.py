@@ -43,6 +43,10 @@ AcceptUnproven = Annotated[
     bool,
     typer.Option("--accept-unproven", help="Deploy an unproven patch; it stays only if S0 to S7 pass."),
 ]
+AcceptNoRestore = Annotated[
+    bool,
+    typer.Option("--accept-no-restore", help="Go on although what serves now could not be started again."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="JSON lines on stdout instead of text on stderr.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before a server is stopped.")]
 AcceptNew = Annotated[

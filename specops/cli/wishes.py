@@ -22,6 +22,7 @@ def make_wish(
     levels: str | None,
     prompts: str | None,
     accept_unproven: bool = False,
+    accept_no_restore: bool = False,
     drop: bool = False,
 ) -> Wish:
     if ids:
@@ -33,6 +34,7 @@ def make_wish(
         levels=plan_levels(sweep, parse_levels(levels), playbook),
         prompts=load_prompts(Path(path).expanduser()) if path else None,
         accept_unproven=accept_unproven,
+        accept_no_restore=accept_no_restore,
         drop=drop,
     )
 

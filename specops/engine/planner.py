@@ -17,10 +17,10 @@ from specops.engine.proven import require_tried
 from specops.engine.room import Check, check_others, check_room, derived_ports
 from specops.engine.same import ask_for_secrets, has_arguments, has_variable
 from specops.engine.secrets import hide_secrets
+from specops.engine.words import describe, supervisor_notes
 from specops.errors import Refused
 from specops.facts.host import HostFacts, Question, read_host_facts
 from specops.facts.install import Install
-from specops.facts.server import Server
 from specops.facts.state import Current
 from specops.steps.activation import COPY, make_copy, prove_copy
 from specops.steps.files import back_up, check_files, digest, stage, swap
@@ -45,6 +45,7 @@ class Wish:
     levels: tuple[int, ...] = ()
     prompts: tuple[str, ...] | None = None
     accept_unproven: bool = False
+    accept_no_restore: bool = False
     drop: bool = False
     """Back to the bytes from before every deploy in force: no patch, and no gate that needs one."""
 
@@ -67,6 +68,7 @@ def make_plan(place: Place, wish: Wish, connector: Connector) -> Plan | Nothing:
     current = facts.state.current
     gate = _gate(wish, install, current)
     preflight.require_server(facts, place.host)
+    preflight.require_restorable(facts, wish.accept_no_restore, place.host)
     preflight.require_models(facts, place.host)
     checks = (*check_others(facts), *check_room(facts, wish.playbook, place.host))
     patches = _patches(wish, gate)
@@ -259,7 +261,7 @@ class _Deploy:
         server, book = self.facts.server, self.wish.playbook
         return LaunchSpec(
             argv=start.argv,
-            cwd=server.cwd if server else self.facts.platform.home,
+            cwd=server.cwd if server and not server.no_restore else self.facts.platform.home,
             base="old_server" if server else "login",
             set=self._env(),
             unset=book.env.unset,
@@ -319,7 +321,7 @@ class _Deploy:
         return (
             *([check_files(changes.all)] if changes.all else []),
             *([back_up(files)] if any(c.before for c in files) else []),
-            capture(pid, ticks, port),
+            capture(pid, ticks, port, accept_no_restore=self.wish.accept_no_restore),
             *([stage(changes.all)] if changes.all else []),
             *([make_copy(copied)] if copied else []),
             rehearse(spec, staged, changes.modules, COPY if copied else None),
@@ -348,8 +350,10 @@ class _Deploy:
 
     def _restores(self, changes: Changes) -> tuple[str, ...]:
         files = [f"{c.path}: {'removed' if c.before is None else c.before[:12] + '…'}" for c in changes.files]
-        server = describe(self.facts.server)
-        return (*files, f"server: {server}" if server else "no server: nothing was serving")
+        server, line = self.facts.server, describe(self.facts.server)
+        if server and server.no_restore:
+            return (*files, f"no server: {server.no_restore}")
+        return (*files, f"server: {line}" if server else "no server: nothing was serving")
 
 
 def foresee_outage(facts: HostFacts, argv: Sequence[str]) -> Outage:
@@ -365,27 +369,6 @@ def foresee_outage(facts: HostFacts, argv: Sequence[str]) -> Outage:
 
 def _unproven_note(patch: Patch) -> str:
     return f"patch {patch.id} is unproven here: it is kept only if S0 to S7 all pass"
-
-
-def supervisor_notes(server: Server | None) -> tuple[str, ...]:
-    boss = server.supervisor if server else None
-    if boss is None:
-        return ()
-    name = f"{boss.kind} {boss.name}".rstrip()
-    return (
-        f"the server belongs to {name}: it is stopped there, and a rollback starts it there again; the new "
-        f"server is started without it, so {name} still has the old command for the next boot",
-    )
-
-
-def describe(server: Server | None) -> str | None:
-    if server is None:
-        return None
-    model = (
-        server.reported.get("model_path") or server.reported.get("served_model_name") or "an SGLang server"
-    )
-    health = "" if server.healthy else ", not healthy"
-    return f"pid {server.pid} ({model}{health})"
 
 
 def expand(path: str, home: str) -> str:

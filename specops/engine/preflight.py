@@ -83,6 +83,18 @@ def require_server(facts: HostFacts, host: str) -> None:
         )
 
 
+def require_restorable(facts: HostFacts, accepted: bool, host: str) -> None:
+    """What a deploy that fails would have to start again can be."""
+    server = facts.server
+    if server and server.no_restore and not accepted:
+        raise Refused(
+            f"{host}: {server.no_restore}",
+            host_state=UNCHANGED,
+            next_command="mend that; or --accept-no-restore: should the deploy fail, its files are put back "
+            "and nothing serves",
+        )
+
+
 def require_models(facts: HostFacts, host: str) -> None:
     for model in facts.models.values():
         if model.exists and model.complete:

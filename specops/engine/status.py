@@ -8,7 +8,7 @@ from typing import Any
 
 from specops.connect.base import Connector
 from specops.engine.place import Place
-from specops.engine.planner import describe
+from specops.engine.words import describe
 from specops.facts.host import HostFacts, read_host_facts
 
 

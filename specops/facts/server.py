@@ -37,6 +37,8 @@ class Server:
     """The deploy that launched it, if specops did."""
     since: float | None = None
     """Unix seconds."""
+    no_restore: str | None = None
+    """Why it could not be started again, were it stopped."""
     same_env: frozenset[str] = frozenset()
     """Variables with just the secrets that were asked for."""
     same_flags: frozenset[str] = frozenset()
@@ -76,6 +78,7 @@ def parse_server(raw: dict[str, Any] | None) -> Server | None:
         reported=dict(raw.get("reported") or {}),
         cookie=raw.get("cookie"),
         since=raw.get("since"),
+        no_restore=raw.get("no_restore"),
         same_env=frozenset((raw.get("same") or {}).get("env") or ()),
         same_flags=frozenset((raw.get("same") or {}).get("flags") or ()),
         gate_off=raw.get("gate_off"),

@@ -31,7 +31,12 @@ def capture(ctx: Context, args: dict[str, Json]) -> dict[str, Json]:
     if pid is None:
         put_in_vault(ctx, OLD_SERVER, {"nothing": True, "port": port})
         return {"old_server": None, "healthy": False, "summary": "nothing was serving"}
-    server = read_server(int(pid), int(args["start_ticks"]), port)
+    try:
+        server = read_server(int(pid), int(args["start_ticks"]), port)
+    except OpFailed as error:
+        if error.code != "cannot_restore" or not args.get("accept_no_restore"):
+            raise
+        return _give_up(ctx, int(pid), int(args["start_ticks"]), error.message)
     put_in_vault(ctx, OLD_SERVER, server)
     return {
         "old_server": {"pid": pid, "start_ticks": args["start_ticks"], "members": server["members"]},
@@ -39,6 +44,29 @@ def capture(ctx: Context, args: dict[str, Json]) -> dict[str, Json]:
         "cwd": server["cwd"],
         "healthy": server["health"]["token"],
         "summary": f"pid {pid}, " + ("answers" if server["health"]["token"] else "does not answer"),
+    }
+
+
+def _give_up(ctx: Context, pid: int, start_ticks: int, why: str) -> dict[str, Json]:
+    """Note what is needed to stop it, and why it will not be started again: that was accepted."""
+    scan = procs.scan_processes()
+    cookie = (procs.read_environ(pid) or {}).get(procs.COOKIE)
+    found = members.find_members(scan, pid=pid, start_ticks=start_ticks, cookie=cookie)
+    server = {
+        "no_restore": why,
+        **_identity(pid, scan[pid]),
+        "pid": pid,
+        "start_ticks": start_ticks,
+        "members": [list(scan[member].key) for member in sorted(found)],
+        "supervisor": supervisor.find_supervisor(scan, pid),
+    }
+    put_in_vault(ctx, OLD_SERVER, server)
+    known = {"pid": pid, "start_ticks": start_ticks, "members": server["members"]}
+    return {
+        "old_server": known,
+        "healthy": False,
+        "no_restore": why,
+        "summary": f"pid {pid}, given up: {why}",
     }
 
 
@@ -71,38 +99,59 @@ def read_server(pid: int, start_ticks: int, port: int) -> dict[str, Json]:
             host_state="nothing was changed",
             next_command="plan again: specops plan",
         )
+    server = {**_read_start(process), "port": port}
+    scan = procs.scan_processes()
+    cookie = server["env"].get(procs.COOKIE)
+    found = members.find_members(scan, pid=pid, start_ticks=start_ticks, cookie=cookie)
+    server["members"] = [list(scan[member].key) for member in sorted(found)]
+    server["health"] = _probe(port, server["argv"])
+    server["supervisor"] = supervisor.find_supervisor(scan, pid)
+    server["scope"] = supervisor.find_scope(pid)
+    return server
+
+
+def find_hindrance(process: procs.Process) -> str | None:
+    """Why this server could not be started again, as a capture would find; None where it could."""
+    try:
+        _read_start(process)
+    except OpFailed as error:
+        return error.message
+    return None
+
+
+def _read_start(process: procs.Process) -> dict[str, Json]:
+    """All that starts it again just as it was. Raises `cannot_restore`."""
+    pid = process.pid
     environ, argv = procs.read_environ(pid), procs.read_argv(pid)
     if environ is None or (os.geteuid() not in (0, process.uid)):
         owner = state.user_name(process.uid)
         raise _cannot(f"it runs as {owner}, whose environment this user may not read", "set `become` for it")
     if not argv or not environ:
         raise _cannot("its command line or environment is not readable", "start it again by hand")
-    status = procs.read_status(pid)
     cwd = _check_cwd(pid)
     server = {
         "argv": argv,
         "env": environ,
         "cwd": cwd,
         "exe": _check_program(pid, argv, environ, cwd),
+        **_identity(pid, process),
+        "limits": read_limits(pid),
+        "pid": pid,
+        "start_ticks": process.start_ticks,
+        "log": log_of(pid),
+    }
+    _check_models(argv, cwd)
+    return server
+
+
+def _identity(pid: int, process: procs.Process) -> dict[str, Json]:
+    status = procs.read_status(pid)
+    return {
         "uid": process.uid,
         "gid": int((status.get("Gid") or str(os.getegid())).split()[0]),
         "groups": [int(group) for group in status.get("Groups", "").split()],
         "umask": int(status["Umask"], 8) if "Umask" in status else None,
-        "limits": read_limits(pid),
-        "pid": pid,
-        "start_ticks": start_ticks,
-        "port": port,
-        "log": log_of(pid),
     }
-    _check_models(argv, cwd)
-    scan = procs.scan_processes()
-    cookie = environ.get(procs.COOKIE)
-    found = members.find_members(scan, pid=pid, start_ticks=start_ticks, cookie=cookie)
-    server["members"] = [list(scan[member].key) for member in sorted(found)]
-    server["health"] = _probe(port, argv)
-    server["supervisor"] = supervisor.find_supervisor(scan, pid)
-    server["scope"] = supervisor.find_scope(pid)
-    return server
 
 
 def _probe(port: int, argv: list[str]) -> dict[str, Json]:

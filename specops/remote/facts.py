@@ -175,7 +175,9 @@ def read_server(scan: dict[int, procs.Process], port: int, asked: dict[str, Json
     found = sorted(pid for pid in launchers if members.is_sglang(procs.read_argv(pid)))
     if not found:
         return None
-    from .api import api_of  # loads an HTTP client, which the start of most agents need not wait for
+    # these load an HTTP client, which the start of most agents need not wait for
+    from .api import api_of
+    from .capture import find_hindrance
 
     pid = found[0]
     process, argv, environ = scan[pid], procs.read_argv(pid), procs.read_environ(pid) or {}
@@ -191,6 +193,7 @@ def read_server(scan: dict[int, procs.Process], port: int, asked: dict[str, Json
         "argv": redact.redact_argv(argv),
         "cwd": procs.read_link(pid, "cwd") or "",
         "env": redact.redact_env(environ),
+        "no_restore": find_hindrance(process),
         "same": redact.same_secrets(asked or {}, argv, environ),
         "members": sorted(mine),
         "supervisor": supervisor.find_supervisor(scan, pid),

@@ -29,6 +29,10 @@ def restore(ctx: Context, args: dict[str, Json]) -> dict[str, Json]:
         if procs.lives(int(kept["pid"]), int(kept["start_ticks"])):
             return _serving(kept["pid"], kept["start_ticks"], port, "the old server, which was never stopped")
         return {"serving": {"line": "the old server ended by itself before the deploy would have stopped it"}}
+    if kept.get("no_restore"):
+        _stop_rest(ctx, kept)
+        stop.prove_port_free(port)
+        return {"serving": {"line": f"nothing serves on port {port}, as was accepted: {kept['no_restore']}"}}
     note = _running(ctx) or _start(ctx, kept, port)
     return _prove(ctx, kept, note, port, args.get("ready") or {})
 
@@ -44,8 +48,7 @@ def _running(ctx: Context) -> dict[str, Json]:
 
 
 def _start(ctx: Context, kept: dict[str, Json], port: int) -> dict[str, Json]:
-    find = stop.finder_of_old(ctx, int(kept["pid"]), int(kept["start_ticks"]))
-    stop.stop_processes(find, launcher=None, drain_s=0.0, term_s=stop.UNDO_TERM_S)
+    _stop_rest(ctx, kept)
     # what an earlier restore left without its launcher, or started without writing it down
     stop.kill(ctx, {"cookie": _cookie(ctx), "port": port})
     stop.prove_port_free(port)
@@ -59,6 +62,12 @@ def _start(ctx: Context, kept: dict[str, Json], port: int) -> dict[str, Json]:
     }
     keeper.start(ctx, start_server(resolve(ctx, spec), ctx.deploy_dir / OLD_NOTE))
     return read_note(ctx, _cookie(ctx))
+
+
+def _stop_rest(ctx: Context, kept: dict[str, Json]) -> None:
+    """A stop that was cut may have left some of it."""
+    find = stop.finder_of_old(ctx, int(kept["pid"]), int(kept["start_ticks"]))
+    stop.stop_processes(find, launcher=None, drain_s=0.0, term_s=stop.UNDO_TERM_S)
 
 
 def _prove(

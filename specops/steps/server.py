@@ -61,11 +61,14 @@ class LaunchSpec:
         }
 
 
-def capture(pid: int | None, start_ticks: int | None, port: int) -> Step:
+def capture(pid: int | None, start_ticks: int | None, port: int, *, accept_no_restore: bool = False) -> Step:
+    accepted = {"accept_no_restore": True} if accept_no_restore else {}
     return Step(
         name="capture the old server" if pid else "note that nothing is serving",
         phase="backup",
-        do=Command(op="server.capture", args={"pid": pid, "start_ticks": start_ticks, "port": port}),
+        do=Command(
+            op="server.capture", args={"pid": pid, "start_ticks": start_ticks, "port": port, **accepted}
+        ),
         undo=Inert("a note in the vault"),
     )
 

@@ -159,3 +159,32 @@ def test_the_disk_is_full_while_the_files_are_put_back() -> None:
             assert box.serving() == ("old", "A = 'old'\n")
         finally:
             box.end()
+
+
+@pytest.mark.parametrize(("verdict", "accepted"), [("pass", False), ("pass", True), ("fail", True)])
+def test_an_old_server_that_could_not_be_started_again(box: ServedBox, verdict: str, accepted: bool) -> None:
+    """It is stopped only where that was accepted, and then a deploy that fails leaves nothing serving."""
+    (box.folder / "models").rename(box.folder / "away")
+    server = box.ask("facts").value["server"]
+    assert "its model folder is gone" in server["no_restore"]
+    plan = box.deploy_plan(verdict)
+    if accepted:
+        step = next(step for step in plan["steps"] if step["name"] == "capture")
+        step["do"]["args"]["accept_no_restore"] = True
+    value = box.run(plan, Arm([])).value
+    box.await_free()
+    if not accepted:
+        assert (value["how"], value["cause"]["id"]) == ("refused", "cannot_restore")
+        assert box.is_old()
+        assert box.serving() == ("old", "A = 'old'\n")
+    elif verdict == "pass":
+        assert value["how"] == "deployed"
+        assert box.is_new()
+        assert box.serving() == ("new", "A = 'new'\n")
+    else:
+        assert (value["how"], value["failures"]) == ("rolled back", [])
+        assert f"nothing serves on port {box.port}, as was accepted" in value["serving"]["line"]
+        assert "its model folder is gone" in value["serving"]["line"]
+        assert box.is_old()
+        assert box.servers() == {}
+    assert box.leftovers() == []

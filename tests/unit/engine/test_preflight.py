@@ -94,3 +94,12 @@ def test_a_deploy_that_somebody_else_left_half_way_is_in_the_plan() -> None:
     for words in ("deploy d7 by alice on port 30001", "/home/alice/d7", "specops recover"):
         assert words in check.saw
     assert check_others(facts()) == ()
+
+
+def test_a_server_that_could_not_be_started_again_is_not_stopped_unless_that_is_accepted() -> None:
+    found = facts(server={**SERVER, "no_restore": "its working folder is gone: /w"})
+    with pytest.raises(Refused, match="its working folder is gone: /w") as caught:
+        preflight.require_restorable(found, False, "box")
+    assert "--accept-no-restore" in caught.value.next_command
+    preflight.require_restorable(found, True, "box")
+    preflight.require_restorable(facts(server=SERVER), False, "box")
