@@ -48,8 +48,19 @@ def check_room(facts: HostFacts, playbook: Playbook, host: str) -> tuple[Check, 
 
 
 def check_others(facts: HostFacts) -> tuple[Check, ...]:
-    """Deploys that others left half way. Only a warning: any user of the host can write such a note."""
-    return tuple(
+    """Who else is concerned: deploys left half way, and servers that run from the same install.
+
+    Only warnings: any user of the host can write a note, and a server keeps what it has loaded.
+    """
+    users = tuple(
+        Check(
+            name="install",
+            verdict="warn",
+            saw=f"{line} runs from it too: it keeps the files that it has loaded until it starts again",
+        )
+        for line in facts.users
+    )
+    return users + tuple(
         Check(
             name="unfinished",
             verdict="warn",

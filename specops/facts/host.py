@@ -32,6 +32,8 @@ class HostFacts:
     server: Server | None
     port: Port
     state: State
+    users: tuple[str, ...]
+    """Other servers that run from the same install, a line each."""
     contents: Mapping[str, bytes]
     """sha256 -> bytes of those files that were asked for by their hash and have it."""
     raw: Mapping[str, Any]
@@ -94,6 +96,9 @@ def parse_host_facts(raw: dict[str, Any]) -> HostFacts:
         server=parse_server(raw.get("server")),
         port=parse_port(raw["port"]),
         state=parse_state(raw["state"]),
+        users=tuple(
+            f"pid {user['pid']} of {user['user']} on port {user['port']}" for user in raw.get("users") or ()
+        ),
         contents=parse_contents(raw.get("contents")),
         raw=raw,
     )

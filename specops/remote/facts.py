@@ -16,10 +16,9 @@ from typing import Any
 from . import gpus, loads, logout, members, models, procs, redact, room, state, store, supervisor
 from .context import OpFailed
 from .request import Request
+from .users import DEFAULT_PORT, find_users
 
 Json = Any
-DEFAULT_PORT = "30000"
-"""SGLang's own, where its command line names none."""
 START_OF_LOG = 4 * 1024 * 1024
 """Bytes in which a server says how it starts."""
 GATE_OFF = re.compile(rb"speculative_adaptive disabled: [^\r\n]{0,400}")
@@ -64,6 +63,9 @@ def read_facts(params: dict[str, Json]) -> dict[str, Json]:
         "server": server,
         "port": read_port(scan, port, server),
         "orphans": find_orphans(scan, server),
+        "users": find_users(scan, install["root"], set((server or {}).get("members") or ()))
+        if install
+        else [],
         "state": known,
     }
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from specops.remote import history, journal, lock
+from specops.remote import history, journal, lock, notice
 
 from . import disks, judge
 from .box import LIMIT_S, Answer, Box
@@ -82,9 +82,13 @@ def room() -> Iterator[Path]:
     enough = fast.is_dir() and os.access(fast, os.W_OK) and shutil.disk_usage(fast).free > ENOUGH
     folder = Path(tempfile.mkdtemp(prefix="specops-faults-", dir=fast if enough else None))
     folder.chmod(0o755)
+    saved, notice.BOARD = notice.BOARD, folder / "board"
+    notice.BOARD.mkdir()
+    notice.BOARD.chmod(0o1777)
     try:
         yield folder
     finally:
+        notice.BOARD = saved
         shutil.rmtree(folder)
 
 

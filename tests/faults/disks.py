@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import encodings.idna
 import functools
 import os
 import shutil
 import subprocess
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from specops.remote import evidence, facts
+
+LOADED_BEFORE = (encodings.idna, tarfile, evidence, facts)
+"""An agent that drops its user in this process cannot load what the library has in somebody's home."""
 SOMEBODY = 54321
 """A user that exists only as a number, for agents without privileges where the tests run as root."""
 SIZE = "6m"

@@ -90,7 +90,7 @@ class Arm:
         settle.RETRY_PAUSE_S = 0.05
         stop.POLL_S = ready.POLL_S = 0.05
         ready.PROBE_PAUSE_S = 0.1
-        executor.EVIDENCE_S = 20.0
+        executor.EVIDENCE_S = 60.0
         follow.HOLDER_CHECK_S = 0.2
         patched: Any = procs
         patched.scan_processes = scan_newcomers

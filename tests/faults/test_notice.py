@@ -23,12 +23,8 @@ Json = Any
 
 
 @pytest.fixture
-def box(monkeypatch: pytest.MonkeyPatch) -> Iterator[Box]:
+def box() -> Iterator[Box]:
     with room() as folder:
-        board = folder / "board"
-        board.mkdir()
-        board.chmod(0o1777)
-        monkeypatch.setattr(notice, "BOARD", board)
         yield Box(folder / "box")
 
 

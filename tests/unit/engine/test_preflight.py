@@ -103,3 +103,10 @@ def test_a_server_that_could_not_be_started_again_is_not_stopped_unless_that_is_
     assert "--accept-no-restore" in caught.value.next_command
     preflight.require_restorable(found, True, "box")
     preflight.require_restorable(facts(server=SERVER), False, "box")
+
+
+def test_every_other_server_of_the_install_is_listed() -> None:
+    users: list[dict[str, Any]] = [{"pid": pid, "user": "bob", "port": "30001", "argv": []} for pid in (7, 8)]
+    checks = check_others(facts(users=users))
+    assert [check.verdict for check in checks] == ["warn", "warn"]
+    assert "pid 8 of bob on port 30001" in checks[1].saw
