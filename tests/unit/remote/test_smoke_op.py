@@ -78,6 +78,14 @@ class Stage:
         assert event["deploy"] == "d1"
         return dict(event["smoke"])
 
+    def await_start(self) -> None:
+        """Until the first check runs; in a thread of its own, so it gives up quietly."""
+        until = time.monotonic() + 30
+        while not any(event["event"] == "check_started" for event in self.events):
+            if time.monotonic() > until:
+                return
+            time.sleep(0.02)
+
     def entries(self, kind: str) -> list[Json]:
         return [entry for entry in self.journal if entry["entry"] == kind]
 
@@ -151,7 +159,8 @@ def test_a_death_is_in_the_journal_at_once_and_fails_the_running_check(stage: St
     died: list[float] = []
 
     def kill() -> None:
-        time.sleep(0.8)
+        stage.await_start()
+        time.sleep(0.3)
         died.append(time.time())
         stage.server.kill()
         stage.server.wait()
@@ -171,7 +180,8 @@ def test_the_root_cause_is_taken_from_the_log_and_not_from_the_load(stage: Stage
         log.write("start\n")
 
     def crash() -> None:
-        time.sleep(0.5)
+        stage.await_start()
+        time.sleep(0.3)
         with open(stage.log, "a") as log:
             log.write(
                 "[2026-11-30 05:00:00] Scheduler hit an exception: Traceback (most recent call last):\n"
