@@ -43,7 +43,7 @@ zoo-deploys: $(READY)
 	SPECOPS_ZOO_DEPLOYS=1 $(BIN)/python -m pytest tests/e2e/test_zoo.py
 
 smoke-healthy: $(READY)
-	$(BIN)/python -m benchmarks.smoke_healthy
+	$(BIN)/python -m benchmarks.smoke_healthy --release 0.5.18 --release 0.5.20 --release 0.5.23 --release 0.5.12.post1
 
 smoke-url: $(READY)
 	SPECOPS_SMOKE_URL=1 $(BIN)/python -m pytest tests/sglang/test_smoke_url.py
