@@ -56,8 +56,8 @@ class Client:
     async def set_threshold(self, value: object) -> bool:
         body = {"server_args": {"speculative_disable_batch_threshold": value}}
         async with self.session.post(f"{self.url}/set_internal_state", json=body) as response:
-            answers: list[bool] = await response.json()
-            return all(answers)
+            # From 0.5.16 on the web server itself turns down what is no number.
+            return response.status == 200 and all(await response.json())
 
     async def metrics(self) -> dict[str, float]:
         """Samples of the first label set by name."""
@@ -76,7 +76,10 @@ class Client:
                     break
             await asyncio.sleep(0.5)
         async with self.session.get(f"{self.url}/get_load") as response:
-            return int((await response.json())[0]["num_tokens"])
+            if response.status == 200:
+                return int((await response.json())[0]["num_tokens"])
+        async with self.session.get(f"{self.url}/v1/loads") as response:  # alone since 0.5.21
+            return int((await response.json())["loads"][0]["num_used_tokens"])
 
 
 @asynccontextmanager

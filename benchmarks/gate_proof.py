@@ -20,6 +20,7 @@ from typing import Any
 
 import aiohttp
 
+from benchmarks import gate_labs
 from benchmarks.gate_load import (
     Answer,
     Client,
@@ -36,13 +37,15 @@ from specops.config.patch import load_patch
 from specops.config.proof import Proof, keep_proof, patch_bytes
 from specops.lab import older
 from specops.lab.wheels import LabError, default_home
+from specops.steps.gate import parse_release
 
 ROOT = Path(__file__).resolve().parents[1]
 BAD_LINES = re.compile(
     r"memory leak|leak detected|Traceback|ZeroDivision|Scheduler hit an exception|AssertionError"
 )
 THRESHOLD = 5
-
+V2_ALONE = (0, 5, 13, 0)
+"""From here on EAGLEWorkerV2 is the only worker."""
 
 PATCH = ROOT / "patches" / "batch-gate"
 
@@ -62,14 +65,14 @@ class Case:
 
 def cases_of(release: str) -> list[Case]:
     """Each worker of a release, and trees wherever it can draft them: v1 until 0.5.12.post1, then v2."""
-    trees = "v2" if release.startswith("0.5.13") else "v1"
+    trees = "v2" if parse_release(release) >= V2_ALONE else "v1"
     return [
         Case(release=release, worker=trees, steps=5, topk=4, draft_tokens=16),
         Case(release=release, worker="v2", steps=3, topk=1, draft_tokens=4),
     ]
 
 
-CASES = tuple(case for release in older.OLDER for case in cases_of(release))
+CASES = tuple(case for release in gate_labs.RELEASES for case in cases_of(release))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -138,7 +141,7 @@ class Bench:
 
     def serve(self, name: str, *, gated: bool, **extra: str) -> Any:
         """A server: gated and patched, or the untouched wheel without speculation."""
-        arguments = [*older.server_arguments(self.models, self.port), "--disable-overlap-schedule"]
+        arguments = [*gate_labs.arguments(self.lab, self.models, self.port), "--disable-overlap-schedule"]
         trees: list[Path] = []
         if gated:
             case = self.case
@@ -153,7 +156,7 @@ class Bench:
             trees = [older.patched_copy(self.lab, load_patch(PATCH), self.work / "patched")]
         forwards = self.work / f"{name}.forwards"
         forwards.unlink(missing_ok=True)
-        env = older.server_environment(self.lab, *trees, LAB_FORWARDS=str(forwards), **extra)
+        env = gate_labs.environment(self.lab, *trees, LAB_FORWARDS=str(forwards), **extra)
         return older.serve(self.lab, arguments, self.port, self.work / f"{name}.log", env)
 
 
@@ -170,7 +173,7 @@ FIRST_WITH = {"penalties": "0.5.11", "logprobs": "0.5.10", "grammar": "0.5.6"}
 
 
 def not_in_stock(case: Case) -> list[str]:
-    at = list(older.OLDER).index
+    at = parse_release
     missing = [name for name, first in FIRST_WITH.items() if at(case.release) < at(first)]
     return missing if case.worker == "v2" else []
 
@@ -246,7 +249,7 @@ async def gated(bench: Bench, want: Reference) -> dict[str, Any]:
 
 async def live_control(server: Client) -> bool:
     """0 closes for one request, a large number opens for ten, nonsense is refused; each is read back."""
-    refused = not any([await server.set_threshold(value) for value in (-1, "5", 2.5, None)])
+    refused = not any([await server.set_threshold(value) for value in (-1, "five", 2.5, None)])
     closed = await server.set_threshold(0)
     one = await server.ask("always closed", 40)
     opened = await server.set_threshold(1000)
@@ -347,7 +350,7 @@ def run_case(case: Case, options: argparse.Namespace, known: dict[str, Reference
     """Prove one case, keep its row and its proof, and say what is wrong with it."""
     work = options.work / case.name
     work.mkdir(parents=True, exist_ok=True)
-    lab = older.prepare(case.release, options.home)
+    lab = gate_labs.prepare(case.release, options.home)
     models = make_models(lab, options.work / "models")
     row: dict[str, Any] = {"release": case.release, "worker": case.worker, "topk": case.topk}
     try:

@@ -1,6 +1,6 @@
 """A real gated server on this machine's CPU, and one smoke test of it, without a deploy.
 
-Releases since 0.5.16 run with the native gate, the older ones with the batch-gate patch.
+`serve` runs releases since 0.5.16 with the native gate, `serve_patched` any with the batch-gate patch.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks import gate_labs
 from specops.config.patch import load_patch
 from specops.config.shipped import shipped
 from specops.connect.payload import agent_zip
@@ -49,7 +50,7 @@ class GatedServer:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Worker:
-    """How an older release drafts."""
+    """How a release with the batch-gate patch drafts."""
 
     num_steps: int
     topk: int
@@ -60,6 +61,8 @@ class Worker:
 V1 = Worker(num_steps=5, topk=4, draft_tokens=16, overlap=False)
 """EAGLEWorker, which drafts trees."""
 V2 = Worker(num_steps=3, topk=1, draft_tokens=4, overlap=True)
+V2_TREES = Worker(num_steps=5, topk=4, draft_tokens=16, overlap=True)
+"""EAGLEWorkerV2 with trees, from 0.5.13 on."""
 
 
 def prepare(release: str) -> tuple[Environment, Path]:
@@ -101,8 +104,8 @@ def serve(
 
 
 def patched_files(release: str) -> dict[str, bytes]:
-    """What batch-gate changes or adds in an older release's package: path -> bytes."""
-    package = older.prepare(release, older.default_home()).package
+    """What batch-gate changes or adds in a release's package: path -> bytes."""
+    package = gate_labs.prepare(release, older.default_home()).package
 
     def read(path: str) -> bytes | None:
         return (package / path).read_bytes() if (package / path).is_file() else None
@@ -112,12 +115,12 @@ def patched_files(release: str) -> dict[str, bytes]:
 
 
 @contextmanager
-def serve_older(release: str, port: int, work: Path, tree: Path, worker: Worker) -> Iterator[GatedServer]:
-    """As `serve`, for the releases of `lab/older.py`; `tree` holds the patched package. Raises LabError."""
-    lab = older.prepare(release, older.default_home())
+def serve_patched(release: str, port: int, work: Path, tree: Path, worker: Worker) -> Iterator[GatedServer]:
+    """As `serve`, with the batch gate; `tree` holds the patched package. Raises LabError."""
+    lab = gate_labs.prepare(release, older.default_home())
     work.mkdir(parents=True, exist_ok=True)
     models = make_older_models(lab)
-    arguments = older.server_arguments(models, port)
+    arguments = gate_labs.arguments(lab, models, port)
     arguments += older.draft_arguments(
         models, steps=worker.num_steps, topk=worker.topk, draft_tokens=worker.draft_tokens
     )
@@ -125,10 +128,9 @@ def serve_older(release: str, port: int, work: Path, tree: Path, worker: Worker)
     # The checks last for so many log intervals: short ones suit a slow server.
     arguments += ["--decode-log-interval", str(OLDER_LOG_INTERVAL)]
     extra = dict(lab.release.v2_env) if worker.overlap else {}
-    extra["SGLANG_DISABLED_MODEL_ARCHS"] = ",".join(other_models(lab))
     arguments += [] if worker.overlap else ["--disable-overlap-schedule"]
     log = work / "server.log"
-    env = older.server_environment(lab, tree, **extra)
+    env = gate_labs.environment(lab, tree, **extra)
     with older.serve(lab, arguments, port, log, env, deadline_s=600):
         yield GatedServer(
             release=release, python=lab.python, port=port, log=log,
@@ -136,14 +138,8 @@ def serve_older(release: str, port: int, work: Path, tree: Path, worker: Worker)
         )  # fmt: skip
 
 
-def other_models(lab: older.OlderLab) -> list[str]:
-    """The architectures that the pair does not need: importing them all is most of a start."""
-    files = (lab.package / "srt" / "models").glob("*.py")
-    return sorted(file.stem for file in files if file.stem not in ("__init__", "llama", "llama_eagle3"))
-
-
 def make_older_models(lab: older.OlderLab) -> Path:
-    """The lab's pair, made by an older lab's Python where it is missing."""
+    """The lab's pair, made by the lab's Python where it is missing."""
     folder = older.default_home() / "models"
     if not (folder / "draft" / "model.safetensors").is_file():
         subprocess.run([str(lab.python), str(PAIR), str(folder)], check=True, capture_output=True)

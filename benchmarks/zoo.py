@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import specops
-from benchmarks.gated_server import V1, GatedServer, patched_files, prepare, serve, serve_older, smoke
+from benchmarks.gated_server import V1, GatedServer, patched_files, prepare, serve, serve_patched, smoke
 from specops.errors import SpecopsError
 from specops.lab.older import OLDER, default_home
 from specops.lab.older import prepare as prepare_older
@@ -87,7 +87,7 @@ def serve_older_mutant(mutant: Mutant, port: int, folder: Path) -> Iterator[Gate
     install = prepare_older(mutant.release, default_home()).package
     patched = overlay(install, folder / "patched", patched_files(mutant.release))
     tree = breed(mutant, patched / "sglang", folder / "bred")
-    with serve_older(mutant.release, port, tree / "work", tree, V1) as server:
+    with serve_patched(mutant.release, port, tree / "work", tree, V1) as server:
         yield server
 
 

@@ -54,7 +54,7 @@ _BY_ENVIRONMENT: tuple[tuple[str, dict[str, str], str], ...] = (
     ("4.57.1", _ASK_FOR_V2, "0.5.5 0.5.5.post1 0.5.5.post2 0.5.5.post3 0.5.6 0.5.6.post1 0.5.6.post2"),
     ("4.57.1", _ASK_FOR_V2, "0.5.7 0.5.8 0.5.8.post1 0.5.9"),
     ("5.12.1", _ASK_FOR_V2, "0.5.10 0.5.10.post1"),
-    ("5.12.1", {}, "0.5.11 0.5.12 0.5.12.post1 0.5.13 0.5.13.post1"),
+    ("5.12.1", {}, "0.5.11 0.5.12 0.5.12.post1 0.5.13 0.5.13.post1 0.5.14 0.5.15 0.5.15.post1"),
 )
 OLDER = {
     version: OlderRelease(version=version, transformers=transformers, v2_env=v2_env)

@@ -99,8 +99,8 @@ def test_missing_model(untouched: LabState) -> None:
     check(ran, 13, "/nowhere/model", "nothing was changed")
 
 
-def test_release_without_gate_for_topk(untouched: LabState) -> None:
-    ran = specops(*DEPLOY, "--set", "draft.topk=4", "--set", "draft.num_draft_tokens=16")
+def test_native_gate_with_topk_above_1(untouched: LabState) -> None:
+    ran = specops(*DEPLOY, "--gate", "native", "--set", "draft.topk=4", "--set", "draft.num_draft_tokens=16")
     check(ran, 13, "topk 4", "nothing was changed")
 
 

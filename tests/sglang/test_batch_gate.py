@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -16,8 +17,8 @@ from specops.steps.gate import parse_release
 FOLDER = Path(__file__).resolve().parents[2] / "patches" / "batch-gate"
 
 
-def load_policy() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("batch_gate", FOLDER / "files" / "batch_gate.py")
+def load(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, FOLDER / "files" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -25,7 +26,28 @@ def load_policy() -> ModuleType:
     return module
 
 
-POLICY = load_policy()
+POLICY = load("batch_gate")
+
+
+@pytest.fixture
+def later(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """batch_gate_0514, which finds the policy where a patched install has it."""
+    package = ModuleType("sglang.srt.speculative")
+    package.batch_gate = POLICY  # type: ignore[attr-defined]
+    for name in ("sglang", "sglang.srt"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    monkeypatch.setitem(sys.modules, package.__name__, package)
+    monkeypatch.setitem(sys.modules, f"{package.__name__}.batch_gate", POLICY)
+    return load("batch_gate_0514")
+
+
+def answer_of(monkeypatch: pytest.MonkeyPatch, **fields: type) -> None:
+    """The release's answer to /set_internal_state, with these fields."""
+    module = ModuleType("sglang.srt.managers.io_struct")
+    answer = type("SetInternalStateReqOutput", (SimpleNamespace,), {"__annotations__": fields})
+    module.SetInternalStateReqOutput = answer  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "sglang.srt.managers", ModuleType("sglang.srt.managers"))
+    monkeypatch.setitem(sys.modules, module.__name__, module)
 
 
 def run(gate: Any, batches: list[int], fresh: bool = False) -> str:
@@ -113,9 +135,49 @@ def test_it_needs_eagle(algorithm: str | None) -> None:
     assert "needs --speculative-algorithm EAGLE" in POLICY.refusal(arguments(speculative_algorithm=algorithm))
 
 
+def test_later_releases_refuse_what_the_older_do_and_more(later: ModuleType) -> None:
+    everything = {name: "on" for name, _, _ in (*POLICY._REFUSED, *later._REFUSED)}
+    assert later.refusal(arguments(speculative_disable_batch_threshold=None, **everything)) is None
+    assert later.refusal(arguments(attn_cp_size=1, decoupled_spec_role="null", dcp_size=None)) is None
+    for name, _, _ in (*POLICY._REFUSED, *later._REFUSED):
+        why = later.refusal(arguments(**{name: 2 if name.endswith("size") else True}))
+        assert why.startswith("--speculative-disable-batch-threshold does not work with "), name
+        with pytest.raises(ValueError, match="does not work with"):
+            later.check_arguments(arguments(**{name: 2 if name.endswith("size") else True}))
+
+
+def test_later_releases_refuse_models_whose_past_cannot_be_run_again(later: ModuleType) -> None:
+    pool, draft = SimpleNamespace(), SimpleNamespace()
+    later.check_worker(SimpleNamespace(req_to_token_pool=pool, draft_worker=draft))
+    hybrid = SimpleNamespace(req_to_token_pool=SimpleNamespace(mamba_pool=object()), draft_worker=draft)
+    sparse = SimpleNamespace(seed_dsa_topk_from_draft_extend=True)
+    for worker in (hybrid, SimpleNamespace(req_to_token_pool=pool, draft_worker=sparse)):
+        with pytest.raises(ValueError, match="does not work with"):
+            later.check_worker(worker)
+
+
+@pytest.mark.parametrize("fields", [{"updated": bool}, {"updated": bool, "server_args": dict}])
+def test_later_releases_answer_for_the_threshold_in_their_own_terms(
+    later: ModuleType, monkeypatch: pytest.MonkeyPatch, fields: dict[str, type]
+) -> None:
+    answer_of(monkeypatch, **fields)
+    gate = POLICY.BatchGate(5, 4)
+    console = POLICY.GateConsole(SimpleNamespace(tp_size=1, enable_metrics=False), gate)
+    scheduler = SimpleNamespace(gate_console=console)
+    answer = later.set_state(scheduler, {POLICY.KEY: 3})
+    assert answer.updated
+    assert set(vars(answer)) == set(fields)
+    assert later.internal_state(scheduler)[POLICY.KEY] == 3
+    assert later.internal_state(scheduler)["speculative_gate"]["threshold"] == 3
+    assert not later.set_state(scheduler, {POLICY.KEY: -1}).updated
+    stock = SimpleNamespace(gate_console=None)
+    assert not later.set_state(stock, {POLICY.KEY: 3}).updated
+    assert later.internal_state(stock) == {}
+
+
 def test_every_release_has_one_gate_and_a_hook_in_each_of_its_workers() -> None:
     patch = load_patch(FOLDER)
-    assert len(patch.releases) == 18
+    assert len(patch.releases) == 29
     added: dict[str, set[str]] = {}
     for release, content in patch.releases.items():
         hooked = {change.path for change in content.files if change.diff}
