@@ -11,6 +11,7 @@ from pathlib import Path
 
 from specops.lab import older
 from specops.lab.environment import make_environment
+from specops.lab.lab import RELEASE
 from specops.lab.older import OlderLab, OlderRelease
 from specops.lab.releases import is_older
 from specops.lab.server import server_argv, server_env
@@ -28,7 +29,8 @@ def prepare(release: str, home: Path) -> OlderLab:
     """Make what is missing. Raises LabError."""
     if is_older(release):
         return older.prepare(release, home)
-    environment = make_environment(folder_of("lab"), release, None, lambda part: None)
+    # One environment serves them all: the lab's own for any of them differ by SGLang's files alone.
+    environment = make_environment(folder_of("lab"), RELEASE, None, lambda part: None)
     return OlderLab(
         release=OlderRelease(version=release, transformers="", v2_env={}),
         python=environment.python,
