@@ -1,4 +1,4 @@
-"""The core of `make gate-proof`: batch-gate on real servers of 0.5.12.post1, both workers, a short soak."""
+"""The core of `make gate-proof`: batch-gate on real servers, each worker and kind of draft, a short soak."""
 
 from __future__ import annotations
 
@@ -6,20 +6,26 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import gate_labs
 from benchmarks.gate_proof import Bench, Case, Load, Reference, cases_of, make_models, prove
 from specops.lab import older
 from specops.lab.processes import free_port
+from tests.conftest import CACHE
 
-RELEASE, SOAK_S = "0.5.12.post1", 20
+RELEASES, SOAK_S = ("0.5.12.post1", "0.5.18"), 20
+CASES = [case for release in RELEASES for case in cases_of(release)]
 REFERENCES: dict[str, Reference] = {}
-"""What the untouched wheel answers; the second worker is compared with the same."""
+"""What the untouched wheel answers; a release's other case is compared with the same."""
 
 
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("case", cases_of(RELEASE), ids=lambda case: case.worker)
-def test_above_the_threshold_it_decodes_plainly_and_comes_back_whole(case: Case, tmp_path: Path) -> None:
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_above_the_threshold_it_decodes_plainly_and_comes_back_whole(
+    case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPECOPS_LAB_HOME", str(CACHE))
     home = older.default_home()
-    lab = older.prepare(RELEASE, home)
+    lab = gate_labs.prepare(case.release, home)
     models, load = make_models(lab, home / "models"), Load(soak_s=SOAK_S)
     bench = Bench(lab=lab, case=case, models=models, work=tmp_path, port=free_port(), load=load)
     row = prove(bench, REFERENCES)
