@@ -1,7 +1,7 @@
 """Rebuilds the batch gate's matrix from the wheels: `python -m benchmarks.patch_matrix [RELEASE ...]`.
 
 Writes results/patch_matrix.json and the matrix in README.md. `--pin` first pins patch.yaml to the wheels'
-bytes and to what its diffs make of them.
+bytes and to what its diffs make of them. `--keep` checks only releases that are new in it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import specops
 from benchmarks.gate_rows import today
 from specops.config.patch import Patch, load_patch
 from specops.config.proof import load_proofs
-from specops.lab.matrix import NOT_RUN, Cell, Checked, build_matrix
+from specops.lab.matrix import NOT_RUN, Cell, Checked, build_matrix, cells_of
 from specops.lab.wheels import default_home, unpack_release
 from specops.steps.pin import pin
 
@@ -38,13 +38,21 @@ def main() -> int:
     parser.add_argument("--patch", type=Path, default=ROOT / "patches" / "batch-gate")
     parser.add_argument("--home", type=Path, default=default_home())
     parser.add_argument("--pin", action="store_true")
+    parser.add_argument("--keep", action="store_true", help="what was checked of the other releases")
     options = parser.parse_args()
     patch = load_patch(options.patch)
     if options.pin:
         pin_all(patch, options.home)
         patch = load_patch(options.patch)
     releases = options.releases or list(patch.releases)
-    cells = build_matrix(patch, load_proofs(patch.folder), releases, options.home, told)
+    proofs = load_proofs(patch.folder)
+    known = checked_before() if options.keep else {}
+    cells = []
+    for release in releases:
+        if release in known:
+            cells += cells_of(patch, proofs, release, known[release])
+        else:
+            cells += build_matrix(patch, proofs, [release], options.home, told)
     if not options.releases:
         RESULT.write_text(json.dumps(result(cells), indent=1) + "\n", encoding="utf-8")
         README.write_text(with_section(README.read_text(encoding="utf-8"), cells), encoding="utf-8")
@@ -59,6 +67,20 @@ def pin_all(patch: Patch, home: Path) -> None:
             return (root / path).read_bytes() if (root / path).is_file() else None
 
         print(f"{release}: {pin(patch.folder, release, read)} hashes changed", flush=True)
+
+
+def checked_before() -> dict[str, Checked]:
+    """By release, from the result file. What was wrong is in its reason."""
+    found: dict[str, Checked] = {}
+    for row in json.loads(RESULT.read_text(encoding="utf-8"))["rows"]:
+        wrong = not row["applies"] or "no" in (row["imports"], row["flags"])
+        found[row["release"]] = Checked(
+            applies=row["applies"],
+            imports=row["imports"],
+            flags=row["flags"],
+            problem=row["reason"] if wrong else "",
+        )
+    return found
 
 
 def told(release: str, checked: Checked) -> None:
