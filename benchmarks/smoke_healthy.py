@@ -1,7 +1,7 @@
 """The smoke test on healthy servers, again and again: `python -m benchmarks.smoke_healthy`.
 
-Releases before 0.5.16 run EAGLEWorkerV2 with the batch gate, later ones with the native gate. Half of all runs
-have a process on each core beside them. Prints a line a run; exit 0 only if all pass.
+Releases before 0.5.16 run EAGLEWorkerV2 with the batch gate, later ones with the native gate. Half of the
+runs have a process on each core beside them. Prints a line a run; exit 0 only if all pass.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import specops
-from benchmarks.gated_server import V2, GatedServer, patched_files, serve, serve_older, smoke
+from benchmarks.gated_server import V2, GatedServer, patched_files, serve, serve_patched, smoke
 from specops.lab.older import OLDER, default_home, prepare
 from tests.zoo.mutants import overlay
 
@@ -65,7 +65,7 @@ def serve_healthy(release: str, port: int) -> Iterator[GatedServer]:
                 yield server
             return
         tree = overlay(prepare(release, home).package, Path(folder) / "patched", patched_files(release))
-        with serve_older(release, port, Path(folder), tree, V2) as server:
+        with serve_patched(release, port, Path(folder), tree, V2) as server:
             yield server
 
 

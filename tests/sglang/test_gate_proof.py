@@ -12,7 +12,8 @@ from specops.lab import older
 from specops.lab.processes import free_port
 from tests.conftest import CACHE
 
-RELEASES, SOAK_S = ("0.5.12.post1", "0.5.18"), 20
+RELEASES = ("0.5.12.post1", "0.5.18")
+LOAD = Load(prompts=20, victims=2, soak_s=10)
 CASES = [case for release in RELEASES for case in cases_of(release)]
 REFERENCES: dict[str, Reference] = {}
 """What the untouched wheel answers; a release's other case is compared with the same."""
@@ -26,8 +27,8 @@ def test_above_the_threshold_it_decodes_plainly_and_comes_back_whole(
     monkeypatch.setenv("SPECOPS_LAB_HOME", str(CACHE))
     home = older.default_home()
     lab = gate_labs.prepare(case.release, home)
-    models, load = make_models(lab, home / "models"), Load(soak_s=SOAK_S)
-    bench = Bench(lab=lab, case=case, models=models, work=tmp_path, port=free_port(), load=load)
+    models = make_models(lab, home / "models")
+    bench = Bench(lab=lab, case=case, models=models, work=tmp_path, port=free_port(), load=LOAD)
     row = prove(bench, REFERENCES)
 
     # By the counter around the forwards, which is not the gate's own.
