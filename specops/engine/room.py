@@ -48,7 +48,7 @@ def check_room(facts: HostFacts, playbook: Playbook, host: str) -> tuple[Check, 
 
 
 def check_others(facts: HostFacts) -> tuple[Check, ...]:
-    """Who else is concerned: deploys left half way, and servers that run from the same install.
+    """Who else is concerned: deploys left half way, servers that run from the same install, lost ranks.
 
     Only warnings: any user of the host can write a note, and a server keeps what it has loaded.
     """
@@ -60,14 +60,22 @@ def check_others(facts: HostFacts) -> tuple[Check, ...]:
         )
         for line in facts.users
     )
-    return users + tuple(
-        Check(
-            name="unfinished",
-            verdict="warn",
-            saw=f"{other.line}: files or the server may be between two states, and this plan takes them as "
-            f"they are; {other.user} ends it with `specops recover`",
+    ranks = tuple(
+        Check(name="ranks", verdict="warn", saw=f"{rank.line} has lost its launcher: it is stopped first")
+        for rank in facts.ranks
+    )
+    return (
+        users
+        + ranks
+        + tuple(
+            Check(
+                name="unfinished",
+                verdict="warn",
+                saw=f"{other.line}: files or the server may be between two states, and this plan takes them "
+                f"as they are; {other.user} ends it with `specops recover`",
+            )
+            for other in facts.state.others
         )
-        for other in facts.state.others
     )
 
 

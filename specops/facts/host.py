@@ -21,6 +21,14 @@ from specops.facts.state import State, parse_state
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Rank:
+    pid: int
+    start_ticks: int
+    line: str
+    """For people."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class HostFacts:
     platform: Platform
     install: Install | None
@@ -33,6 +41,8 @@ class HostFacts:
     port: Port
     state: State
     users: tuple[str, ...]
+    ranks: tuple[Rank, ...]
+    """SGLang's workers of this install whose launcher is gone."""
     """Other servers that run from the same install, a line each."""
     contents: Mapping[str, bytes]
     """sha256 -> bytes of those files that were asked for by their hash and have it."""
@@ -96,6 +106,14 @@ def parse_host_facts(raw: dict[str, Any]) -> HostFacts:
         server=parse_server(raw.get("server")),
         port=parse_port(raw["port"]),
         state=parse_state(raw["state"]),
+        ranks=tuple(
+            Rank(
+                pid=int(rank["pid"]),
+                start_ticks=int(rank["start_ticks"]),
+                line=f"{rank['title']} (pid {rank['pid']}, {rank['user']})",
+            )
+            for rank in raw.get("ranks") or ()
+        ),
         users=tuple(
             f"pid {user['pid']} of {user['user']} on port {user['port']}" for user in raw.get("users") or ()
         ),

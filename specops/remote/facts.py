@@ -16,7 +16,7 @@ from typing import Any
 from . import gpus, loads, logout, members, models, procs, redact, room, state, store, supervisor
 from .context import OpFailed
 from .request import Request
-from .users import DEFAULT_PORT, find_users
+from .users import DEFAULT_PORT, find_ranks, find_users
 
 Json = Any
 START_OF_LOG = 4 * 1024 * 1024
@@ -46,6 +46,8 @@ def read_facts(params: dict[str, Json]) -> dict[str, Json]:
             Path(known["dir"]) / "instances" / known["key"] / "deploys", server["pid"], server["start_ticks"]
         )
     install = read_install(str(instance["python"]), params.get("files") or (), instance.get("root"))
+    mine = set((server or {}).get("members") or ())
+    ranks = find_ranks(scan, install["root"], mine) if install else []
     return {
         "platform": read_platform(scan, server),
         "install": install,
@@ -54,7 +56,7 @@ def read_facts(params: dict[str, Json]) -> dict[str, Json]:
             str(path): store.digest_file(os.path.expanduser(str(path))) for path in params.get("paths") or ()
         },
         "models": {str(path): models.read_model(str(path)) for path in params.get("models") or ()},
-        "gpus": gpus.with_held(gpus.read_gpus(), set((server or {}).get("members") or ())),
+        "gpus": gpus.with_held(gpus.read_gpus(), mine | {rank["pid"] for rank in ranks}),
         "room": room.read_room(
             [*_folders(instance), *map(str, params.get("models") or ())],
             [int(asked) for asked in params.get("ports") or ()],
@@ -62,10 +64,8 @@ def read_facts(params: dict[str, Json]) -> dict[str, Json]:
         ),
         "server": server,
         "port": read_port(scan, port, server),
-        "orphans": find_orphans(scan, server),
-        "users": find_users(scan, install["root"], set((server or {}).get("members") or ()))
-        if install
-        else [],
+        "ranks": ranks,
+        "users": find_users(scan, install["root"], mine) if install else [],
         "state": known,
     }
 
@@ -250,15 +250,3 @@ def read_port(scan: dict[int, procs.Process], port: int, server: Json) -> dict[s
                 "argv": redact.redact_argv(procs.read_argv(pid)),
             }
     return {"free": free, "holder": holder}
-
-
-def find_orphans(scan: dict[int, procs.Process], server: Json) -> list[dict[str, Json]]:
-    """SGLang's workers whose launcher is gone: they hold GPUs and ports that nobody serves from."""
-    mine = set((server or {}).get("members") or ())
-    found = []
-    for pid, process in scan.items():
-        argv = procs.read_argv(pid)[:1]
-        if process.ppid != 1 or pid in mine or not argv or not argv[0].startswith("sglang::"):
-            continue
-        found.append({"pid": pid, "user": state.user_name(process.uid), "argv": argv})
-    return found

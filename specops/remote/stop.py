@@ -26,9 +26,12 @@ MARK = "stopping.json"
 
 def stop(ctx: Context, args: dict[str, Json]) -> dict[str, Json]:
     pid, port = args.get("pid"), int(args["port"])
+    ranks = _stop_ranks(args)
     if pid is None:
+        if ranks:
+            prove_port_free(port)
         require_free_port(port)
-        return {"stopped": [], "serving": {"line": f"nothing serves on port {port}"}}
+        return {"stopped": ranks, "serving": {"line": f"nothing serves on port {port}"}}
     ticks = int(args["start_ticks"])
     find = finder_of_old(ctx, int(pid), ticks)
     _refuse_stranger(port, find())
@@ -47,10 +50,29 @@ def stop(ctx: Context, args: dict[str, Json]) -> dict[str, Json]:
     prove_port_free(port)
     wait_for_gpus({key[0] for key in gone})
     return {
-        "stopped": sorted(key[0] for key in gone),
+        "stopped": sorted({*ranks, *(key[0] for key in gone)}),
         "shared_memory": shm.remove_unused(shared, min(starts, default=time.time())),
         "seconds": round(time.monotonic() - began, 2),
     }
+
+
+def _stop_ranks(args: dict[str, Json]) -> list[int]:
+    """Pids of the ranks that a dead launcher left; all that they hold is free again."""
+    known = {(int(pid), int(ticks)) for pid, ticks in args.get("ranks") or ()}
+    if not known:
+        return []
+
+    def find() -> set[tuple[int, int]]:
+        scan = procs.scan_processes()
+        return {scan[pid].key for pid in members.find_members(scan, known=known)}
+
+    shared = shm.mapped_by(pid for pid, _ in find())
+    started = min((procs.start_time(p) for pid, _ in find() if (p := procs.read_process(pid))), default=0.0)
+    gone = {pid for pid, _ in stop_processes(find, launcher=None, drain_s=0.0, term_s=float(args["term_s"]))}
+    wait_for_gpus(gone)
+    if gone:
+        shm.remove_unused(shared, started)
+    return sorted(gone)
 
 
 def kill(ctx: Context, args: dict[str, Json]) -> dict[str, Json]:

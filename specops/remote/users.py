@@ -1,4 +1,4 @@
-"""Who else uses an install: servers that have loaded its files keep them until they start again."""
+"""Who else uses an install: servers that have loaded its files, and ranks that a dead launcher left."""
 
 from __future__ import annotations
 
@@ -27,6 +27,31 @@ def find_users(scan: dict[int, procs.Process], root: str, mine: set[int]) -> lis
             words = redact.redact_argv(argv)
             found.append({"pid": pid, "user": state.user_name(process.uid), "port": port, "argv": words})
     return found
+
+
+def find_ranks(scan: dict[int, procs.Process], root: str, mine: set[int]) -> list[dict[str, Json]]:
+    """SGLang's workers from the install at `root` whose launcher is gone: they hold GPUs and serve nobody."""
+    found = []
+    for pid, process in sorted(scan.items()):
+        title = procs.read_argv(pid)[:1]
+        if pid in mine or not process.living or not title or not title[0].startswith("sglang::"):
+            continue
+        if process.ppid in scan and members.is_sglang(procs.read_argv(process.ppid)):
+            continue
+        # A worker that renamed itself has lost its environment; what it has loaded still tells.
+        if f"{os.path.dirname(root)}/" in _maps(pid):
+            user = state.user_name(process.uid)
+            found.append(
+                {"pid": pid, "start_ticks": process.start_ticks, "user": user, "title": title[0].strip()}
+            )
+    return found
+
+
+def _maps(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/maps").read_text(errors="replace")
+    except OSError:
+        return ""
 
 
 def _installs(python: str, environ: dict[str, str]) -> set[str]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from specops.facts.host import Rank
 from specops.steps.step import Command, Inert, Step
 
 OLD_SERVER = "old_server"
@@ -103,10 +104,20 @@ def warm(models: Sequence[str], max_s: float) -> Step:
 
 
 def stop(
-    pid: int | None, start_ticks: int | None, port: int, *, drain_s: float, term_s: float, clocks: Clocks
+    pid: int | None,
+    start_ticks: int | None,
+    port: int,
+    *,
+    drain_s: float,
+    term_s: float,
+    clocks: Clocks,
+    ranks: Sequence[Rank] = (),
 ) -> Step:
+    """`ranks` are stopped too: a launcher that died left them, and no server could be made of them again."""
+    name = f"stop the old server (pid {pid})" if pid else f"prove that port {port} is free"
+    left = ", ".join(str(rank.pid) for rank in ranks)
     return Step(
-        name=f"stop the old server (pid {pid})" if pid else f"prove that port {port} is free",
+        name=f"stop ranks that a dead launcher left (pid {left}); {name}" if ranks else name,
         phase="stop",
         do=Command(
             op="server.stop",
@@ -116,6 +127,7 @@ def stop(
                 "drain_s": drain_s,
                 "term_s": term_s,
                 "port": port,
+                **({"ranks": [[rank.pid, rank.start_ticks] for rank in ranks]} if ranks else {}),
             },
         ),
         undo=Command(op="server.restore", args={"port": port, "ready": clocks.as_json()}),
