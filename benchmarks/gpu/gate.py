@@ -3,8 +3,9 @@
 Stages, each with a server of its own:
   no-spec      the unmodified install without speculation
   always-on    the unmodified install with EAGLE-3
-  gated        the patched one: arms gated (T=5) and always-closed by live control, then the smoke test at
-               T=5 and at the top level, all with dummy weights and a simulated accept length
+  native       the unmodified install with SGLang's own gate at T (0.5.14 and later)
+  gated        the patched one: arms gated (T), always-open and always-closed by live control, then the smoke
+               test at T and at the top level, all with dummy weights and a simulated accept length
   naive        a gate as it is written first by hand, which has to die at C=10
   pair         the patched one with a small trained pair (--pair): the whole smoke test
 A stage may be named twice: that is the A/A noise between two launches of the same thing.
@@ -27,10 +28,12 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu.levels import measure, set_threshold, wave
-from benchmarks.gpu.serving import Failed, Server, serve
+from benchmarks.gpu.serving import Failed, Server, common, serve
+from specops.steps.gate import native_config
 
 ROOT = Path(__file__).resolve().parents[2]
 RELEASE, THRESHOLD = "0.5.12.post1", 5
+ALWAYS = 100_000
 TOKENS = 256
 LEVELS = (1, 2, 5, 6, 10, 30, 64)
 FILES = ROOT / "patches" / "batch-gate"
@@ -45,7 +48,14 @@ DUMMY = ("--load-format", "dummy", "--mem-fraction-static", "0.8")
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("worker", choices=SPEC)
-    parser.add_argument("stages", nargs="+", choices=("no-spec", "always-on", "gated", "naive", "pair"))
+    parser.add_argument(
+        "stages", nargs="+", choices=("no-spec", "always-on", "native", "gated", "naive", "pair")
+    )
+    parser.add_argument("--release", default=RELEASE)
+    parser.add_argument("--threshold", type=int, default=THRESHOLD)
+    parser.add_argument("--levels", type=lambda text: [int(word) for word in text.split(",")], default=LEVELS)
+    parser.add_argument("--running", type=int, default=64, help="requests that a server admits and captures")
+    parser.add_argument("--window", type=float, metavar="S", help="steady windows instead of waves")
     parser.add_argument("--site", type=Path, required=True, help="folder that holds the pristine sglang/")
     parser.add_argument("--models", type=Path, required=True, help="target/ and draft/ without weights")
     parser.add_argument("--pair", type=Path, help="target/ and draft/ of a trained pair")
@@ -71,14 +81,19 @@ def main() -> int:
 
 def run_stage(asked: argparse.Namespace, stage: str, name: str) -> None:
     models = asked.pair if stage == "pair" else asked.models
-    arguments = ["--model-path", str(models / "target"), *(SMALL if stage == "pair" else DUMMY)]
+    arguments = [*common(asked.release, asked.running), "--model-path", str(models / "target")]
+    arguments += SMALL if stage == "pair" else DUMMY
     if stage != "no-spec":
         arguments += ["--speculative-algorithm", "EAGLE3"]
         arguments += ["--speculative-draft-model-path", str(models / "draft")]
         for key, value in SPEC[asked.worker].items():
             arguments += [f"--speculative-{key}", str(value)]
     if stage in ("gated", "pair"):
-        arguments += ["--speculative-disable-batch-threshold", str(THRESHOLD)]
+        arguments += ["--speculative-disable-batch-threshold", str(asked.threshold)]
+    if stage == "native":
+        gate = asked.out / f"{name}.json"
+        gate.write_bytes(native_config(SPEC[asked.worker]["num-steps"], asked.threshold))
+        arguments += ["--speculative-adaptive", "--speculative-adaptive-config", str(gate)]
     if stage == "pair":
         arguments += ["--dtype", "bfloat16"]  # the kernels of norms know no float32
     env = {"CUDA_VISIBLE_DEVICES": asked.gpu}
@@ -92,22 +107,28 @@ def run_stage(asked: argparse.Namespace, stage: str, name: str) -> None:
 
 def make_tree(asked: argparse.Namespace, stage: str) -> Path | None:
     """A changed copy of the package; None where the install itself is served."""
-    if stage in ("no-spec", "always-on"):
+    if stage in ("no-spec", "always-on", "native"):
         return None
     tree = Path(f"{tempfile.gettempdir()}/gate-{asked.worker}-{'naive' if stage == 'naive' else 'gated'}")
     if tree.exists():
         return tree
     shutil.copytree(asked.site / "sglang", tree / "sglang")
-    releases = sorted((FILES / "releases" / RELEASE).glob("*.diff"))
-    for diff in [Path(__file__).parent / "naive_gate.diff"] if stage == "naive" else releases:
-        subprocess.run(
-            ["git", "apply", "--unsafe-paths", f"--directory={tree / 'sglang'}", str(diff)],
-            check=True,
-            cwd="/",
-        )
-    if stage != "naive":
-        for added in (FILES / "files").glob("*.py"):
-            shutil.copy(added, tree / "sglang" / "srt" / "speculative")
+    if stage == "naive":
+        naive = str(Path(__file__).parent / "naive_gate.diff")
+        apply = ["git", "apply", "--unsafe-paths", f"--directory={tree / 'sglang'}", naive]
+        subprocess.run(apply, check=True, cwd="/")
+        return tree
+    sys.path.append(str(asked.site))  # PyYAML, where this python3 has none: SGLang needs it too
+    from specops.config.patch import load_patch
+    from specops.steps.patch import build_changes
+
+    package = tree / "sglang"
+
+    def read(path: str) -> bytes | None:
+        return (package / path).read_bytes() if (package / path).is_file() else None
+
+    for change in build_changes(load_patch(FILES), asked.release, read):
+        (package / change.path).write_bytes(change.after or b"")
     return tree
 
 
@@ -116,8 +137,10 @@ def run_levels(asked: argparse.Namespace, server: Server, name: str) -> None:
     stage = name.split("-", 1)[1].rsplit("-", 1)[0]
     arms: dict[str, int | None] = {stage: None}
     if stage == "gated":
-        arms = {"gated": THRESHOLD, "always-closed": 0}
-    rows = asyncio.run(measure(server.url, arms, LEVELS, asked.repeats, asked.tokens))
+        arms = {"gated": asked.threshold, "always-open": ALWAYS, "always-closed": 0}
+    rows = asyncio.run(
+        measure(server.url, arms, asked.levels, asked.repeats, asked.tokens, window_s=asked.window)
+    )
     with open(asked.out / f"{asked.worker}-rows.jsonl", "a") as out:
         for row in rows:
             whole = {"worker": asked.worker, "launch": name, "ready_s": round(server.ready_s, 1), **row}
@@ -126,7 +149,7 @@ def run_levels(asked: argparse.Namespace, server: Server, name: str) -> None:
 
 def run_gated(asked: argparse.Namespace, server: Server, name: str) -> None:
     run_levels(asked, server, name)
-    for threshold in (THRESHOLD, LEVELS[-1] - 5):
+    for threshold in (asked.threshold, asked.levels[-1] - 5):
         asyncio.run(put_threshold(server.url, threshold))
         smoke(asked, server, f"{name}-T{threshold}", threshold, ["S0", "S2", "S3", "S5", "S6"], exact=False)
     show_gate(server)
@@ -145,7 +168,7 @@ def run_naive(asked: argparse.Namespace, server: Server, name: str) -> None:
 
 def run_pair(asked: argparse.Namespace, server: Server, name: str) -> None:
     for repeat in range(2):
-        smoke(asked, server, f"{name}-{repeat}", THRESHOLD, None, exact=False)
+        smoke(asked, server, f"{name}-{repeat}", asked.threshold, None, exact=False)
     show_gate(server)
 
 
@@ -155,6 +178,7 @@ STAGES = {
     "pair": run_pair,
     "no-spec": run_levels,
     "always-on": run_levels,
+    "native": run_levels,
 }
 
 
@@ -188,7 +212,7 @@ def smoke(
         "url": server.url,
         "threshold": threshold,
         "gate": "batch-gate",
-        "release": RELEASE,
+        "release": asked.release,
         "num_steps": SPEC[asked.worker]["num-steps"],
         "topk": SPEC[asked.worker]["eagle-topk"],
         "log": str(server.log),

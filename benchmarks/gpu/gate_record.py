@@ -1,4 +1,4 @@
-"""`python -m benchmarks.gpu.gate_record [--rows FILE ...]`: results/gate_gpu_<release>.json and its table.
+"""`python -m benchmarks.gpu.gate_record [--release R] [--rows FILE ...]`: results/gate_gpu_<release>.json.
 
 New rows (as benchmarks.gpu.gate writes them) are added to those that are there; the summary is computed
 from all of them: medians by worker, gate and level, and ratios with their range over launches and repeats.
@@ -20,7 +20,8 @@ from benchmarks.gpu.gate import FILES, RELEASE, SPEC, TOKENS
 from specops.config.patch import load_patch
 from specops.config.proof import Proof, keep_proof, patch_bytes
 
-RESULT = Path(__file__).resolve().parents[1] / "results" / f"gate_gpu_{RELEASE}.json"
+RESULTS = Path(__file__).resolve().parents[1] / "results"
+UNPATCHED = ("no-spec", "always-on", "native")
 Row = dict[str, Any]
 
 
@@ -67,8 +68,12 @@ def summarize_level(rows: list[Row], worker: str, gate: str, level: int) -> Row 
     for name, found in (("no_spec", plain), ("always_on", spec), ("closed", closed), ("gated", gated)):
         line[name] = round(statistics.median(found), 1)
     line["closed_to_no_spec"] = ratio(closed, plain)
-    other = spec if level <= 5 else plain
-    line["gated_to_its_arm"] = ratio(gated, other)
+    threshold = next(r["threshold"] for r in rows if (r["worker"], r["arm"]) == (worker, "gated"))
+    line["gated_to_its_arm"] = ratio(gated, spec if level <= threshold else plain)
+    native = speeds(rows, worker, "native", level)
+    if native:
+        line["native"] = round(statistics.median(native), 1)
+        line["native_to_its_arm"] = ratio(native, spec if level <= threshold else plain)
     line["noise"] = [ratio(plain, plain), ratio(spec, spec)]
     return line
 
@@ -79,7 +84,7 @@ def ratio(ours: list[float], theirs: list[float]) -> list[float]:
     return [round(value / middle, 3) for value in (statistics.median(ours), min(ours), max(ours))]
 
 
-def keep_proofs(rows: list[Row], gate: str) -> None:
+def keep_proofs(rows: list[Row], gate: str, release: str) -> None:
     """The patch's proof of each worker whose waves were all answered with this code, closed steps counted."""
     patch = load_patch(FILES)
     for worker, draft in SPEC.items():
@@ -87,11 +92,11 @@ def keep_proofs(rows: list[Row], gate: str) -> None:
         plain = [row for row in ran if row["C"] > row["threshold"] and row["tokens_per_verify"] < 1.01]
         if plain and all(row["ok"] == row["asked"] for row in ran):
             proof = Proof(
-                release=RELEASE,
+                release=release,
                 worker=worker,
                 topk=draft["eagle-topk"],
                 level="gpu",
-                bytes=patch_bytes(patch, RELEASE),
+                bytes=patch_bytes(patch, release),
                 date=datetime.now(UTC).date().isoformat(),
                 closed_steps=len(plain) * (TOKENS - 1),
             )
@@ -114,27 +119,29 @@ def main() -> int:
     parser.add_argument("--rows", type=Path, nargs="*", default=[])
     parser.add_argument("--call", default="", help="names the run on the machine that these rows are of")
     parser.add_argument("--gate", help="8 hex digits of the gate's files; of those that are here without it")
+    parser.add_argument("--release", default=RELEASE)
     asked = parser.parse_args()
-    rows: list[Row] = json.loads(RESULT.read_text())["rows"] if RESULT.exists() else []
+    result = RESULTS / f"gate_gpu_{asked.release}.json"
+    rows: list[Row] = json.loads(result.read_text())["rows"] if result.exists() else []
     gate = asked.gate or gate_version((FILES / "files").glob("*.py"))
     for file in asked.rows:
         for text in file.read_text().splitlines():
             row = json.loads(text)
-            patched = row["arm"] not in ("no-spec", "always-on")
+            patched = row["arm"] not in UNPATCHED
             rows.append({"call": asked.call, "batch_gate": gate if patched else None, **row})
     table = summarize(rows)
     whole = {
-        "name": f"gate_gpu_{RELEASE}",
+        "name": f"gate_gpu_{asked.release}",
         "date": datetime.now(UTC).date().isoformat(),
         "command": "python3 -m benchmarks.gpu.gate v1|v2 no-spec always-on gated … (on the GPU host)",
         "machine": {"cpus": 32, "gpu": "NVIDIA H200"},
-        "versions": {"specops": specops.__version__, "sglang": RELEASE, "torch": "2.11.0+cu130"},
+        "versions": {"specops": specops.__version__, "sglang": asked.release, "torch": "2.11.0+cu130"},
         "rows": rows,
         "summary": table,
     }
-    RESULT.write_text(json.dumps(whole, indent=1) + "\n")
+    result.write_text(json.dumps(whole, indent=1) + "\n")
     show(table)
-    keep_proofs(rows, gate_version((FILES / "files").glob("*.py")))
+    keep_proofs(rows, gate_version((FILES / "files").glob("*.py")), asked.release)
     return 0
 
 

@@ -1,16 +1,19 @@
 """One level after another against a running server. Needs aiohttp alone.
 
-A level is one wave: C requests of equal length, started together, so that the running batch is C from the
-last prefill to the end. Its throughput is all tokens over the wall time of the wave.
+A level is a wave or a window. A wave: C requests of equal length, started together, so that the running batch
+is C from the last prefill to the end; its throughput is all tokens over its wall time. A window: C requests
+that run for longer than it; its throughput is the tokens that came within it, and no prefill is part of it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
+import re
 import statistics
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
@@ -18,6 +21,15 @@ import aiohttp
 KEY = "speculative_disable_batch_threshold"
 PROMPT_TOKENS = 64
 LOOK_S = 0.25
+READ_BYTES = 1 << 20
+SETTLE_S = 1.0
+"""From the first token of the last request to the window."""
+FIRST_TOKEN_S = 60.0
+ENDLESS = 16384
+"""Tokens to ask for where the window ends a request."""
+TOKENS = re.compile(rb'"completion_tokens": ?(\d+)')
+VERIFIES = re.compile(rb'"spec_verify_ct": ?(\d+)')
+"""Looked for in the raw line: each repeats the whole answer, and a client has no time to parse all of it."""
 
 
 async def ask(session: aiohttp.ClientSession, url: str, tokens: int) -> tuple[int, int]:
@@ -62,6 +74,74 @@ async def wave(session: aiohttp.ClientSession, url: str, size: int, tokens: int)
     }
 
 
+@dataclass
+class Flow:
+    """One request that runs through a window: what the server said of it last."""
+
+    tokens: int = 0
+    verifies: int = 0
+    ended: str = ""
+    """Why it is over; empty while it runs."""
+
+    async def run(self, session: aiohttp.ClientSession, url: str) -> None:
+        body = {
+            "input_ids": [random.randrange(300, 3900) for _ in range(PROMPT_TOKENS)],
+            "sampling_params": {"temperature": 0, "max_new_tokens": ENDLESS, "ignore_eos": True},
+            "stream": True,
+        }
+        try:
+            async with session.post(f"{url}/generate", json=body) as response:
+                response.raise_for_status()
+                async for line in response.content:
+                    if found := TOKENS.search(line):
+                        self.tokens = int(found.group(1))
+                    if found := VERIFIES.search(line):
+                        self.verifies = int(found.group(1))
+            self.ended = "it came to its end within the window"
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            self.ended = f"{type(error).__name__}: {error}"
+
+
+async def window(session: aiohttp.ClientSession, url: str, size: int, seconds: float) -> dict[str, Any]:
+    """Closes its requests at the end; SGLang aborts what nobody reads, and the next level waits for that."""
+    flows, seen = [Flow() for _ in range(size)], list[int]()
+    tasks = [asyncio.create_task(flow.run(session, url)) for flow in flows]
+    until = time.monotonic() + FIRST_TOKEN_S
+    while not all(flow.tokens or flow.ended for flow in flows) and time.monotonic() < until:
+        await asyncio.sleep(0.02)
+    await asyncio.sleep(SETTLE_S)
+    watcher = asyncio.create_task(watch_batch(session, url, seen))
+    before, began = [(flow.tokens, flow.verifies) for flow in flows], time.monotonic()
+    await asyncio.sleep(seconds)
+    made = sum(flow.tokens - tokens for flow, (tokens, _) in zip(flows, before, strict=True))
+    steps = sum(flow.verifies - verifies for flow, (_, verifies) in zip(flows, before, strict=True))
+    wall_s, running = time.monotonic() - began, sum(not flow.ended for flow in flows)
+    for task in (watcher, *tasks):
+        task.cancel()
+    await asyncio.gather(watcher, *tasks, return_exceptions=True)
+    await until_idle(session, url)
+    return {
+        "C": size,
+        "tok_s": round(made / wall_s, 1),
+        "ok": running,
+        "asked": size,
+        "batch_mean": round(statistics.fmean(seen), 2) if seen else None,
+        "tokens_per_verify": round(made / steps, 3) if steps else None,
+        "wall_s": round(wall_s, 3),
+    }
+
+
+async def until_idle(session: aiohttp.ClientSession, url: str) -> None:
+    """Raises RuntimeError where requests still run long after they were closed."""
+    until = time.monotonic() + FIRST_TOKEN_S
+    while time.monotonic() < until:
+        async with session.get(f"{url}/get_load") as response:
+            if sum(each["num_reqs"] for each in await response.json()) == 0:
+                return
+        await asyncio.sleep(0.05)
+    raise RuntimeError("requests that were closed still run")
+
+
 async def set_threshold(session: aiohttp.ClientSession, url: str, threshold: int) -> None:
     async with session.post(f"{url}/set_internal_state", json={"server_args": {KEY: threshold}}) as response:
         if not all(await response.json()):
@@ -69,19 +149,29 @@ async def set_threshold(session: aiohttp.ClientSession, url: str, threshold: int
 
 
 async def measure(
-    url: str, arms: Mapping[str, int | None], levels: Sequence[int], repeats: int, tokens: int
+    url: str,
+    arms: Mapping[str, int | None],
+    levels: Sequence[int],
+    repeats: int,
+    tokens: int,
+    window_s: float | None = None,
 ) -> list[dict[str, Any]]:
-    """A row a wave. The arms of a level follow each other at once, so that drift meets all of them;
-    an arm's value is its threshold, None for a server without a gate to set."""
+    """A row a wave, or a window where that has a length. The arms of a level follow each other at once, so
+    that drift meets all of them; an arm's value is its threshold, None for a server without one to set."""
     rows = []
     timeout, connector = aiohttp.ClientTimeout(total=300), aiohttp.TCPConnector(limit=0)
-    async with aiohttp.ClientSession(timeout=timeout, connector=connector) as session:
+    async with aiohttp.ClientSession(
+        timeout=timeout, connector=connector, read_bufsize=READ_BYTES
+    ) as session:
         await wave(session, url, levels[-1], 32)
         for repeat in range(repeats):
             for size in levels:
                 for arm, threshold in arms.items():
                     if threshold is not None:
                         await set_threshold(session, url, threshold)
-                    row = await wave(session, url, size, tokens)
+                    if window_s is None:
+                        row = await wave(session, url, size, tokens)
+                    else:
+                        row = await window(session, url, size, window_s)
                     rows.append({"arm": arm, "threshold": threshold, "repeat": repeat, **row})
     return rows

@@ -18,9 +18,19 @@ READY_S = 240
 TERM_S, KILL_S = 15.0, 10.0
 COMMON = (
     "--host", "127.0.0.1", "--attention-backend", "triton", "--sampling-backend", "pytorch",
-    "--grammar-backend", "none", "--max-running-requests", "128", "--cuda-graph-max-bs", "64",
-    "--disable-piecewise-cuda-graph", "--decode-log-interval", "20", "--enable-metrics",
+    "--grammar-backend", "none", "--decode-log-interval", "20", "--enable-metrics",
+    "--stream-interval", "16",
 )  # fmt: skip
+NATIVE_GATE = (0, 5, 14)
+"""From here on SGLang has a gate of its own, and another name for the graphs of a prefill."""
+
+
+def common(release: str, running: int) -> list[str]:
+    """What every arm of a comparison has in common; `running` requests are admitted and captured."""
+    number = tuple(int(part) for part in release.split(".post")[0].split("."))
+    prefill = "--disable-prefill-cuda-graph" if number >= NATIVE_GATE else "--disable-piecewise-cuda-graph"
+    sizes = ("--max-running-requests", str(running), "--cuda-graph-max-bs", str(running))
+    return [*COMMON, prefill, *sizes]
 
 
 class Failed(Exception):
@@ -52,7 +62,7 @@ def serve(
     began = time.monotonic()
     with open(log, "wb") as sink:
         process = subprocess.Popen(
-            [sys.executable, "-m", "sglang.launch_server", *COMMON, "--port", str(port), *arguments],
+            [sys.executable, "-m", "sglang.launch_server", "--port", str(port), *arguments],
             env={**os.environ, **env, "PYTHONPATH": ":".join(path), "HF_HUB_OFFLINE": "1"},
             stdout=sink,
             stderr=subprocess.STDOUT,
