@@ -46,15 +46,18 @@ class _AfterImport:
 
 sys.meta_path.insert(0, _AfterImport())
 
-VLLM_LAYERS = "vllm.model_executor.layers"
+VLLM_LAYERS, VLLM_OPS = "vllm.model_executor.layers", "vllm._custom_ops"
 
 
 class _OwnLayers(importlib.abc.Loader):
-    """Up to 0.5.7 a CPU without AMX takes two layers from vLLM; here it gets SGLang's own, in torch."""
+    """Up to 0.5.7 a CPU without AMX takes two layers from vLLM; here it gets SGLang's own, in torch.
+
+    It also asks for vLLM's rotary kernel when it works in float32, and never calls it on a CPU.
+    """
 
     def find_spec(self, name, path=None, target=None):
         names = ("vllm", "vllm.model_executor", VLLM_LAYERS)
-        if name in names or name in (f"{VLLM_LAYERS}.activation", f"{VLLM_LAYERS}.layernorm"):
+        if name in names or name in (VLLM_OPS, f"{VLLM_LAYERS}.activation", f"{VLLM_LAYERS}.layernorm"):
             return importlib.machinery.ModuleSpec(name, self, is_package=name in names)
         return None
 
@@ -62,6 +65,9 @@ class _OwnLayers(importlib.abc.Loader):
         return types.ModuleType(spec.name)
 
     def exec_module(self, module):
+        if module.__name__ == VLLM_OPS:
+            module.rotary_embedding = None
+            return
         own = sys.modules.get("sglang.srt.layers." + module.__name__.rpartition(".")[2])
         if own is not None:  # it is at its last lines, and everything of it is there
             vars(module).update({name: value for name, value in vars(own).items() if name[0] != "_"})
