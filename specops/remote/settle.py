@@ -77,12 +77,17 @@ def _close_forward(deploy: Deploy, now: Replay, cause: dict[str, Json] | None) -
 
 
 def _close(deploy: Deploy, fields: dict[str, Json]) -> None:
+    final = fields["how"] in journal.FINAL
+    if final:
+        # First: after a death in between, one that is missing is a warning less until `recover`, and one that
+        # is left would warn others of a deploy that has ended.
+        notice.drop(deploy.instance, deploy.id)
     if not try_record(deploy, {"entry": "closed", **fields}):
+        if final:
+            notice.put(deploy.instance, deploy.id)
         deploy.emit(
             {"event": "note", "message": "the journal cannot be written: specops recover will close it"}
         )
-    elif fields["how"] in journal.FINAL:
-        notice.drop(deploy.instance, deploy.id)
 
 
 def _undo_all(deploy: Deploy, now: Replay, force: bool) -> list[dict[str, Json]]:
