@@ -26,8 +26,8 @@ MARK = "stopping.json"
 
 def stop(ctx: Context, args: dict[str, Json]) -> dict[str, Json]:
     pid, port = args.get("pid"), int(args["port"])
-    ranks = _stop_ranks(args)
     if pid is None:
+        ranks = _stop_ranks(args)
         if ranks:
             prove_port_free(port)
         require_free_port(port)
@@ -35,6 +35,7 @@ def stop(ctx: Context, args: dict[str, Json]) -> dict[str, Json]:
     ticks = int(args["start_ticks"])
     find = finder_of_old(ctx, int(pid), ticks)
     _refuse_stranger(port, find())
+    ranks = _stop_ranks(args)
     state.write_private(ctx.deploy_dir / MARK, b'{"signalled": true}')
     began = time.monotonic()
     before = find()

@@ -36,7 +36,9 @@ def find_ranks(scan: dict[int, procs.Process], root: str, mine: set[int]) -> lis
         title = procs.read_argv(pid)[:1]
         if pid in mine or not process.living or not title or not title[0].startswith("sglang::"):
             continue
-        if process.ppid in scan and members.is_sglang(procs.read_argv(process.ppid)):
+        # Nothing less: the workers of SGLang's engine inside somebody's own program live below that program.
+        reaper = scan.get(process.ppid)
+        if process.ppid != 1 and (reaper is None or reaper.comm != "systemd"):
             continue
         # A worker that renamed itself has lost its environment; what it has loaded still tells.
         if f"{os.path.dirname(root)}/" in _maps(pid):

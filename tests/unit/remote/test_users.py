@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -63,33 +64,45 @@ time.sleep(600)
 """
 
 
+def start_rank(library: Path, *, orphan: bool) -> int:
+    """Its pid; an orphan's parent is gone by then."""
+    words = ["sglang::scheduler_TP1", "-c", RANK.format(str(library))]
+    launch = (
+        "import subprocess, sys; p = subprocess.Popen(sys.argv[2:], executable=sys.argv[1],"
+        " stdout=subprocess.PIPE); p.stdout.readline(); print(p.pid, flush=True)"
+    )
+    more = "" if orphan else "; p.wait()"
+    argv = [sys.executable, "-c", launch + more, sys.executable, *words]
+    parent = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    with parent.stdout as told:
+        pid = int(told.readline())
+    if orphan:
+        parent.wait()
+    else:
+        threading.Thread(target=parent.wait, daemon=True).start()
+    return pid
+
+
 def test_ranks_of_a_dead_launcher_are_found_by_what_they_have_loaded_and_stopped(root: Path) -> None:
     library = root.parent / "torch.so"
     library.write_bytes(b"x" * 4096)
-    code = RANK.format(str(library))
-    rank = subprocess.Popen(
-        ["sglang::scheduler_TP1", "-c", code], executable=sys.executable, stdout=subprocess.PIPE
-    )
-    assert rank.stdout is not None
+    lost, engine = start_rank(library, orphan=True), start_rank(library, orphan=False)
     try:
-        rank.stdout.readline()
         scan = procs.scan_processes()
-        assert find_ranks(scan, str(root), {rank.pid}) == []
         assert find_ranks(scan, str(root.parents[1] / "elsewhere/sglang"), set()) == []
         (found,) = find_ranks(scan, str(root), set())
-        assert (found["pid"], found["title"]) == (rank.pid, "sglang::scheduler_TP1")
-        reaper = threading.Thread(target=rank.wait)
-        reaper.start()
-        args = {
-            "pid": None,
-            "port": free_port(),
-            "term_s": 5,
-            "ranks": [[found["pid"], found["start_ticks"]]],
-        }
-        assert stop.stop(cast("Context", None), args)["stopped"] == [rank.pid]
-        reaper.join(10)
-        assert rank.returncode == -signal.SIGTERM
+        assert (found["pid"], found["title"]) == (lost, "sglang::scheduler_TP1"), (
+            "not that of a living program"
+        )
+        assert find_ranks(scan, str(root), {lost}) == []
+        ranks = [[found["pid"], found["start_ticks"]]]
+        args = {"pid": None, "port": free_port(), "term_s": 5, "ranks": ranks}
+        assert stop.stop(cast("Context", None), args)["stopped"] == [lost]
+        assert not procs.lives(lost, found["start_ticks"])
         assert stop.stop(cast("Context", None), args)["stopped"] == [], "again, after a crash"
+        assert procs.read_process(engine) is not None
     finally:
-        rank.kill()
-        rank.stdout.close()
+        for pid in (lost, engine):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
