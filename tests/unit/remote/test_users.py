@@ -66,9 +66,10 @@ time.sleep(600)
 
 def start_rank(library: Path, *, orphan: bool) -> int:
     """Its pid; an orphan's parent is gone by then."""
-    words = ["sglang::scheduler_TP1", "-c", RANK.format(str(library))]
-    launch = (
-        "import subprocess, sys; p = subprocess.Popen(sys.argv[2:], executable=sys.argv[1],"
+    words = ["-c", RANK.format(str(library))]
+    launch = (  # a program of somebody's: its own command line does not name what it runs
+        "import subprocess, sys; name = 'sgl' + 'ang::scheduler_TP1';"
+        " p = subprocess.Popen([name, *sys.argv[2:]], executable=sys.argv[1],"
         " stdout=subprocess.PIPE); p.stdout.readline(); print(p.pid, flush=True)"
     )
     more = "" if orphan else "; p.wait()"
