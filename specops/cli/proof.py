@@ -96,7 +96,11 @@ def smoke_url(
     spec = describe_url(url, book, shared=shared, prompts=prompts, api_key_env=key[0])
     result = run_child("child-smoke", spec, on_event, key[1])
     if result.get("unanswered"):
-        raise HostUnreachable(str(result["summary"]), host_state="nothing was changed")
+        raise HostUnreachable(
+            str(result["summary"]),
+            host_state="nothing was changed",
+            next_command=f"curl {url}/get_server_info shows what is there; with a key: --api-key-file FILE",
+        )
     return result
 
 
@@ -113,7 +117,11 @@ def read_api_key(env: str | None, file: str | None) -> tuple[str | None, dict[st
     try:
         key = Path(file).expanduser().read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"--api-key-file {file}: {error}") from error
+        raise UsageError(
+            f"--api-key-file {file}: {error}",
+            host_state="nothing was asked of the server",
+            next_command="specops smoke --api-key-file FILE (the key on its one line), or --api-key-env NAME",
+        ) from error
     if not key or "\n" in key:
         raise UsageError(f"--api-key-file {file}: one line, the key, is expected")
     return KEY_VARIABLE, {KEY_VARIABLE: key}

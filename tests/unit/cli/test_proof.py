@@ -45,6 +45,8 @@ def test_a_key_that_is_not_there_is_refused_before_anything_is_asked(
     [
         (["--url", "127.0.0.1:30000"], 2, "an address such as http://"),
         (["--url", "http://127.0.0.1:9"], 12, "nothing answers at http://127.0.0.1:9"),
+        (["--url", "http://127.0.0.1:9"], 12, "Type next: curl http://127.0.0.1:9/get_server_info"),
+        (["--url", "http://127.0.0.1:9", "--api-key-file", "/not/there"], 2, "Type next: specops smoke"),
         (["--api-key-env", "HOME"], 2, "go with --url"),
     ],
 )
