@@ -4,12 +4,13 @@ Stages, each with a server of its own:
   no-spec      the unmodified install without speculation
   always-on    the unmodified install with EAGLE-3
   native       the unmodified install with SGLang's own gate at T (0.5.14 and later)
-  gated        the patched one: arms gated (T), always-open and always-closed by live control, then the smoke
-               test at T and at the top level, all with dummy weights and a simulated accept length
+  gated        the patched one: arms gated (T), tuned (--tuned), always-open and always-closed by live
+               control, then --smokes, all with dummy weights and a simulated accept length
   naive        a gate as it is written first by hand, which has to die at C=10
   pair         the patched one with a small trained pair (--pair): the whole smoke test
 A stage may be named twice: that is the A/A noise between two launches of the same thing.
-Writes OUT/<worker>-rows.jsonl as it goes, OUT/*.log, and prints what it saw.
+Writes OUT/<worker>-rows.jsonl and OUT/<worker>-steps.jsonl (--profile) as it goes, OUT/*.log, and prints
+what it saw.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from typing import Any
 
 from benchmarks.gpu.levels import measure, set_threshold, wave
 from benchmarks.gpu.serving import Failed, Server, common, serve
+from benchmarks.gpu.step_profile import profile_level
 from specops.steps.gate import native_config
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,6 +38,7 @@ RELEASE, THRESHOLD = "0.5.12.post1", 5
 ALWAYS = 100_000
 TOKENS = 256
 LEVELS = (1, 2, 5, 6, 10, 30, 64)
+ARMS = ("gated", "always-open", "always-closed")
 FILES = ROOT / "patches" / "batch-gate"
 SPEC = {
     "v1": {"num-steps": 5, "eagle-topk": 4, "num-draft-tokens": 16},
@@ -43,6 +46,10 @@ SPEC = {
 }
 SMALL = ("--mem-fraction-static", "0.3")
 DUMMY = ("--load-format", "dummy", "--mem-fraction-static", "0.8")
+
+
+def numbers(text: str) -> list[int]:
+    return [int(word) for word in text.split(",") if word]
 
 
 def main() -> int:
@@ -53,7 +60,17 @@ def main() -> int:
     )
     parser.add_argument("--release", default=RELEASE)
     parser.add_argument("--threshold", type=int, default=THRESHOLD)
-    parser.add_argument("--levels", type=lambda text: [int(word) for word in text.split(",")], default=LEVELS)
+    parser.add_argument("--tuned", type=int, metavar="T", help="another threshold, the one worth having")
+    parser.add_argument(
+        "--arms", type=lambda text: text.split(","), default=ARMS, help="of the stage `gated`"
+    )
+    parser.add_argument("--levels", type=numbers, default=LEVELS)
+    parser.add_argument(
+        "--profile", type=numbers, default=(), metavar="C,...", help="levels to trace a step at"
+    )
+    parser.add_argument(
+        "--smokes", type=numbers, metavar="T,...", help="smoke tests of `gated` (T and the top)"
+    )
     parser.add_argument("--running", type=int, default=64, help="requests that a server admits and captures")
     parser.add_argument("--window", type=float, metavar="S", help="steady windows instead of waves")
     parser.add_argument("--site", type=Path, required=True, help="folder that holds the pristine sglang/")
@@ -137,7 +154,8 @@ def run_levels(asked: argparse.Namespace, server: Server, name: str) -> None:
     stage = name.split("-", 1)[1].rsplit("-", 1)[0]
     arms: dict[str, int | None] = {stage: None}
     if stage == "gated":
-        arms = {"gated": asked.threshold, "always-open": ALWAYS, "always-closed": 0}
+        known = {"gated": asked.threshold, "tuned": asked.tuned, "always-open": ALWAYS, "always-closed": 0}
+        arms = {arm: known[arm] for arm in asked.arms}
     rows = asyncio.run(
         measure(server.url, arms, asked.levels, asked.repeats, asked.tokens, window_s=asked.window)
     )
@@ -145,11 +163,17 @@ def run_levels(asked: argparse.Namespace, server: Server, name: str) -> None:
         for row in rows:
             whole = {"worker": asked.worker, "launch": name, "ready_s": round(server.ready_s, 1), **row}
             out.write(json.dumps(whole) + "\n")
+    if stage == "gated":
+        asyncio.run(put_threshold(server.url, asked.threshold))
+    with open(asked.out / f"{asked.worker}-steps.jsonl", "a") as out:
+        for size in asked.profile:
+            step = asyncio.run(profile_level(server.url, size, asked.out / "traces" / f"{name}-{size}"))
+            out.write(json.dumps({"worker": asked.worker, "arm": stage, "launch": name, **step}) + "\n")
 
 
 def run_gated(asked: argparse.Namespace, server: Server, name: str) -> None:
     run_levels(asked, server, name)
-    for threshold in (asked.threshold, asked.levels[-1] - 5):
+    for threshold in asked.smokes or (asked.threshold, asked.levels[-1] - 5):
         asyncio.run(put_threshold(server.url, threshold))
         smoke(asked, server, f"{name}-T{threshold}", threshold, ["S0", "S2", "S3", "S5", "S6"], exact=False)
     show_gate(server)

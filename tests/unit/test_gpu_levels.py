@@ -10,6 +10,7 @@ import aiohttp
 from aiohttp import web
 
 from benchmarks.gpu.levels import window
+from benchmarks.gpu.step_profile import read_trace
 
 STEP_S, TOKENS_A_STEP = 0.02, 2
 SIZE = 3
@@ -63,3 +64,21 @@ def test_a_window_counts_its_own_tokens_and_closes_its_requests() -> None:
     assert row["tokens_per_verify"] == TOKENS_A_STEP
     assert 0 < row["tok_s"] <= SIZE * TOKENS_A_STEP / STEP_S * 1.1, "no more than was written"
     assert running == 0
+
+
+def test_a_trace_is_read_by_step() -> None:
+    """Two steps of 10 ms: kernels that overlap count once, and what is not on the GPU is not counted there."""
+    events = []
+    for began in (0, 10_000):
+        events += [
+            {"cat": "kernel", "name": "gemm", "ts": began, "dur": 4_000},
+            {"cat": "kernel", "name": "side", "ts": began + 2_000, "dur": 4_000},
+            {"cat": "gpu_memcpy", "name": "copy", "ts": began + 9_000, "dur": 1_000},
+            {"cat": "cuda_runtime", "name": "cudaGraphLaunch", "ts": began, "dur": 10},
+            {"cat": "cuda_runtime", "name": "cudaEventSynchronize", "ts": began, "dur": 2_500},
+            {"cat": "cpu_op", "name": "aten::mm", "ts": began, "dur": 9_999},
+        ]
+    row = read_trace(events, 2)
+    assert (row["step_ms"], row["gpu_ms"], row["idle_ms"]) == (10.0, 7.0, 3.0)
+    assert (row["graph_launches"], row["syncs"], row["waits_ms"]) == (1.0, 1.0, 2.5)
+    assert row["top"][0] == ["gemm", 4.0]
