@@ -16,12 +16,14 @@ from pathlib import Path
 from typing import Any
 
 import specops
-from benchmarks.gpu.gate import FILES, RELEASE, SPEC, TOKENS
+from benchmarks.gpu.gate import FILES, RELEASE, SPEC
+from benchmarks.gpu.intervals import launch_noise, ratio_interval
 from specops.config.patch import load_patch
 from specops.config.proof import Proof, keep_proof, patch_bytes
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 UNPATCHED = ("no-spec", "always-on", "native")
+PATCHED = ("gated", "tuned", "always-open", "always-closed")
 Row = dict[str, Any]
 
 
@@ -39,7 +41,8 @@ def speeds(rows: list[Row], worker: str, arm: str, level: int, gate: str | None 
         for row in rows
         if (row["worker"], row["arm"], row["C"]) == (worker, arm, level)
         and row["ok"] == row["asked"]
-        and row["repeat"] > 0  # the first wave of a level compiles and fills caches
+        # the first wave of a level compiles and fills caches; a window begins after that
+        and (row["repeat"] > 0 or row.get("window_s"))
         and (gate is None or row["batch_gate"] == gate)
     ]
 
@@ -60,22 +63,36 @@ def summarize(rows: list[Row]) -> list[Row]:
 
 
 def summarize_level(rows: list[Row], worker: str, gate: str, level: int) -> Row | None:
-    plain, spec = (speeds(rows, worker, arm, level) for arm in ("no-spec", "always-on"))
-    closed, gated = (speeds(rows, worker, arm, level, gate) for arm in ("always-closed", "gated"))
-    if not (plain and spec and closed and gated):
+    found = {arm: speeds(rows, worker, arm, level) for arm in UNPATCHED}
+    found |= {arm: speeds(rows, worker, arm, level, gate) for arm in PATCHED}
+    if not (found["no-spec"] and found["always-on"] and found["gated"]):
         return None
     line: Row = {"worker": worker, "batch_gate": gate, "C": level}
-    for name, found in (("no_spec", plain), ("always_on", spec), ("closed", closed), ("gated", gated)):
-        line[name] = round(statistics.median(found), 1)
-    line["closed_to_no_spec"] = ratio(closed, plain)
-    threshold = next(r["threshold"] for r in rows if (r["worker"], r["arm"]) == (worker, "gated"))
-    line["gated_to_its_arm"] = ratio(gated, spec if level <= threshold else plain)
-    native = speeds(rows, worker, "native", level)
-    if native:
-        line["native"] = round(statistics.median(native), 1)
-        line["native_to_its_arm"] = ratio(native, spec if level <= threshold else plain)
-    line["noise"] = [ratio(plain, plain), ratio(spec, spec)]
+    line |= {arm.replace("-", "_"): round(statistics.median(each), 1) for arm, each in found.items() if each}
+    for arm in ("native", *PATCHED):
+        if found[arm]:
+            plain = plays_plain(rows, worker, arm, level)
+            line[f"{arm}_to_its_arm"] = ratio(found[arm], found["no-spec" if plain else "always-on"])
+            if interval := ratio_interval(found[arm], found["no-spec" if plain else "always-on"]):
+                line[f"{arm}_to_its_arm_95"] = interval
+    line["noise"] = [ratio(found[arm], found[arm]) for arm in ("no-spec", "always-on")]
+    line["launch_noise"] = [
+        launch_noise(list(by_launch(rows, worker, arm, level))) for arm in ("no-spec", "always-on")
+    ]
     return line
+
+
+def plays_plain(rows: list[Row], worker: str, arm: str, level: int) -> bool:
+    """Whether this arm's gate is closed at a level; SGLang's own has the threshold of ours."""
+    names = ("gated",) if arm == "native" else (arm,)
+    threshold = next(r["threshold"] for r in rows if r["worker"] == worker and r["arm"] in names)
+    return bool(level > threshold)
+
+
+def by_launch(rows: list[Row], worker: str, arm: str, level: int) -> Iterable[list[float]]:
+    mine = [row for row in rows if row["arm"] == arm]
+    for launch in sorted({(row["call"], row["launch"]) for row in mine}):
+        yield speeds([row for row in mine if (row["call"], row["launch"]) == launch], worker, arm, level)
 
 
 def ratio(ours: list[float], theirs: list[float]) -> list[float]:
@@ -98,20 +115,18 @@ def keep_proofs(rows: list[Row], gate: str, release: str) -> None:
                 level="gpu",
                 bytes=patch_bytes(patch, release),
                 date=datetime.now(UTC).date().isoformat(),
-                closed_steps=len(plain) * (TOKENS - 1),
+                closed_steps=sum(int(row["tok_s"] * row["wall_s"] / row["C"]) for row in plain),
             )
             keep_proof(patch.folder, proof)
 
 
 def show(table: list[Row]) -> None:
-    print("worker gate        C   no-spec always-on    closed     gated  closed/no-spec    gated/its arm")
+    arms = ("no_spec", "always_on", "native", "gated", "tuned", "always_closed")
+    print("worker gate        C" + "".join(f"{arm:>14}" for arm in arms) + "   gated/its arm")
     for line in table:
-        numbers = "".join(f"{line[name]:10.0f}" for name in ("no_spec", "always_on", "closed", "gated"))
-        spans = "".join(
-            f"  {line[name][0]:.3f} ({line[name][1]:.2f}-{line[name][2]:.2f})"
-            for name in ("closed_to_no_spec", "gated_to_its_arm")
-        )
-        print(f"{line['worker']:6} {line['batch_gate']} {line['C']:4d}{numbers}{spans}")
+        speed = "".join(f"{line.get(arm) or float('nan'):14.0f}" for arm in arms)
+        span = line.get("gated_to_its_arm_95") or line["gated_to_its_arm"]
+        print(f"{line['worker']:6} {line['batch_gate']} {line['C']:4d}{speed}   {span}")
 
 
 def main() -> int:

@@ -128,6 +128,7 @@ async def window(session: aiohttp.ClientSession, url: str, size: int, seconds: f
         "batch_mean": round(statistics.fmean(seen), 2) if seen else None,
         "tokens_per_verify": round(made / steps, 3) if steps else None,
         "wall_s": round(wall_s, 3),
+        "window_s": seconds,
     }
 
 

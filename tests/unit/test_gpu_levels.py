@@ -9,6 +9,7 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
+from benchmarks.gpu.intervals import launch_noise, ratio_interval
 from benchmarks.gpu.levels import window
 from benchmarks.gpu.step_profile import read_trace
 
@@ -67,8 +68,8 @@ def test_a_window_counts_its_own_tokens_and_closes_its_requests() -> None:
 
 
 def test_a_trace_is_read_by_step() -> None:
-    """Two steps of 10 ms: kernels that overlap count once, and what is not on the GPU is not counted there."""
-    events = []
+    """Two steps of 10 ms: kernels that overlap count once; the host counts apart."""
+    events: list[dict[str, Any]] = []
     for began in (0, 10_000):
         events += [
             {"cat": "kernel", "name": "gemm", "ts": began, "dur": 4_000},
@@ -82,3 +83,16 @@ def test_a_trace_is_read_by_step() -> None:
     assert (row["step_ms"], row["gpu_ms"], row["idle_ms"]) == (10.0, 7.0, 3.0)
     assert (row["graph_launches"], row["syncs"], row["waits_ms"]) == (1.0, 1.0, 2.5)
     assert row["top"][0] == ["gemm", 4.0]
+
+
+def test_a_ratio_has_an_interval_and_launches_have_noise() -> None:
+    ours, theirs = [99.0, 100.0, 101.0], [100.0, 99.0, 101.0]
+    interval = ratio_interval(ours, theirs)
+    assert interval is not None
+    middle, low, high = interval
+    assert middle == 1.0
+    assert 0.976 < low < 0.980  # 2.78 times 1 % times sqrt(2/3)
+    assert 1.020 < high < 1.024
+    assert ratio_interval([100.0], theirs) is None
+    assert launch_noise([[100.0, 102.0], [99.0, 99.0], []]) == 0.02
+    assert launch_noise([[100.0]]) is None
