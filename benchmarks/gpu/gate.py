@@ -20,6 +20,7 @@ import asyncio
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -84,6 +85,7 @@ def main() -> int:
     parser.add_argument("--until", type=float, default=560, help="seconds; no stage starts after 0.75 of it")
     asked = parser.parse_args()
     asked.out.mkdir(parents=True, exist_ok=True)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the server is ended on the way out
     began = time.monotonic()
     for number, stage in enumerate(asked.stages):
         if time.monotonic() - began > 0.75 * asked.until:
@@ -126,7 +128,8 @@ def make_tree(asked: argparse.Namespace, stage: str) -> Path | None:
     """A changed copy of the package; None where the install itself is served."""
     if stage in ("no-spec", "always-on", "native"):
         return None
-    tree = Path(f"{tempfile.gettempdir()}/gate-{asked.worker}-{'naive' if stage == 'naive' else 'gated'}")
+    kind = "naive" if stage == "naive" else "gated"
+    tree = Path(tempfile.gettempdir()) / f"gate-{asked.release}-{asked.worker}-{kind}"
     if tree.exists():
         return tree
     shutil.copytree(asked.site / "sglang", tree / "sglang")

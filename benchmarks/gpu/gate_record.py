@@ -106,7 +106,7 @@ def keep_proofs(rows: list[Row], gate: str, release: str) -> None:
     patch = load_patch(FILES)
     for worker, draft in SPEC.items():
         ran = [row for row in rows if (row["worker"], row["batch_gate"]) == (worker, gate)]
-        plain = [row for row in ran if row["C"] > row["threshold"] and row["tokens_per_verify"] < 1.01]
+        plain = sum(closed_steps(row) for row in ran)
         if plain and all(row["ok"] == row["asked"] for row in ran):
             proof = Proof(
                 release=release,
@@ -115,9 +115,17 @@ def keep_proofs(rows: list[Row], gate: str, release: str) -> None:
                 level="gpu",
                 bytes=patch_bytes(patch, release),
                 date=datetime.now(UTC).date().isoformat(),
-                closed_steps=sum(int(row["tok_s"] * row["wall_s"] / row["C"]) for row in plain),
+                closed_steps=plain,
             )
             keep_proof(patch.folder, proof)
+
+
+def closed_steps(row: Row) -> int:
+    """Of a window as the gate counted them; of a wave above T, all that its tokens took."""
+    if "closed_steps" in row:
+        return int(row["closed_steps"])
+    closed = row["C"] > row["threshold"] and row["tokens_per_verify"] < 1.01
+    return int(row["tok_s"] * row["wall_s"] / row["C"]) if closed else 0
 
 
 def show(table: list[Row]) -> None:

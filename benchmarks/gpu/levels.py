@@ -13,7 +13,8 @@ import re
 import statistics
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import aiohttp
@@ -22,11 +23,12 @@ KEY = "speculative_disable_batch_threshold"
 PROMPT_TOKENS = 64
 LOOK_S = 0.25
 READ_BYTES = 1 << 20
-SETTLE_S = 1.0
+SETTLE_S = 0.5
 """From the first token of the last request to the window."""
 FIRST_TOKEN_S = 60.0
-ENDLESS = 16384
-"""Tokens to ask for where the window ends a request."""
+LONGEST, ROOM = 3000, 120_000
+"""Tokens of one request, and of all requests of a level, where the window ends a request."""
+BLOCKS = 3
 TOKENS = re.compile(rb'"completion_tokens": ?(\d+)')
 VERIFIES = re.compile(rb'"spec_verify_ct": ?(\d+)')
 """Looked for in the raw line: each repeats the whole answer, and a client has no time to parse all of it."""
@@ -76,60 +78,90 @@ async def wave(session: aiohttp.ClientSession, url: str, size: int, tokens: int)
 
 @dataclass
 class Flow:
-    """One request that runs through a window: what the server said of it last."""
+    """One request that runs through a window, and every time that the server said how far it is."""
 
-    tokens: int = 0
-    verifies: int = 0
+    said: list[tuple[float, int, int]] = field(default_factory=list)
+    """(monotonic time, tokens, verifications) of each line that came."""
     ended: str = ""
     """Why it is over; empty while it runs."""
 
-    async def run(self, session: aiohttp.ClientSession, url: str) -> None:
+    async def run(self, session: aiohttp.ClientSession, url: str, tokens: int) -> None:
         body = {
-            "input_ids": [random.randrange(300, 3900) for _ in range(PROMPT_TOKENS)],
-            "sampling_params": {"temperature": 0, "max_new_tokens": ENDLESS, "ignore_eos": True},
+            "input_ids": [random.randrange(300, 900) for _ in range(PROMPT_TOKENS)],
+            "sampling_params": {"temperature": 0, "max_new_tokens": tokens, "ignore_eos": True},
             "stream": True,
         }
         try:
             async with session.post(f"{url}/generate", json=body) as response:
-                response.raise_for_status()
+                if response.status != 200:
+                    self.ended = f"{response.status}: {(await response.text())[:200]}"
+                    return
                 async for line in response.content:
                     if found := TOKENS.search(line):
-                        self.tokens = int(found.group(1))
-                    if found := VERIFIES.search(line):
-                        self.verifies = int(found.group(1))
-            self.ended = "it came to its end within the window"
+                        verified = VERIFIES.search(line)
+                        steps = int(verified.group(1)) if verified else 0
+                        self.said.append((time.monotonic(), int(found.group(1)), steps))
+            self.ended = "it came to its end"
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             self.ended = f"{type(error).__name__}: {error}"
 
+    def rates(self, began: float, until: float) -> tuple[float, float]:
+        """Tokens and verifications a second, between the first and the last line within that time: lines
+        come every few tokens, so that counting them up to a given moment would be off by one line."""
+        within = [each for each in self.said if began <= each[0] <= until]
+        if len(within) < 2:
+            return 0.0, 0.0
+        (first, tokens, steps), (last, more, later) = within[0], within[-1]
+        return (more - tokens) / (last - first), (later - steps) / (last - first)
+
 
 async def window(session: aiohttp.ClientSession, url: str, size: int, seconds: float) -> dict[str, Any]:
-    """Closes its requests at the end; SGLang aborts what nobody reads, and the next level waits for that."""
+    """Closes its requests at the end; SGLang aborts what nobody reads, and the next level waits for that.
+
+    Raises RuntimeError, with the server's words, if a request ended before its window did.
+    """
     flows, seen = [Flow() for _ in range(size)], list[int]()
-    tasks = [asyncio.create_task(flow.run(session, url)) for flow in flows]
-    until = time.monotonic() + FIRST_TOKEN_S
-    while not all(flow.tokens or flow.ended for flow in flows) and time.monotonic() < until:
-        await asyncio.sleep(0.02)
-    await asyncio.sleep(SETTLE_S)
+    tasks = [asyncio.create_task(flow.run(session, url, tokens_for(size))) for flow in flows]
     watcher = asyncio.create_task(watch_batch(session, url, seen))
-    before, began = [(flow.tokens, flow.verifies) for flow in flows], time.monotonic()
-    await asyncio.sleep(seconds)
-    made = sum(flow.tokens - tokens for flow, (tokens, _) in zip(flows, before, strict=True))
-    steps = sum(flow.verifies - verifies for flow, (_, verifies) in zip(flows, before, strict=True))
-    wall_s, running = time.monotonic() - began, sum(not flow.ended for flow in flows)
-    for task in (watcher, *tasks):
-        task.cancel()
-    await asyncio.gather(watcher, *tasks, return_exceptions=True)
-    await until_idle(session, url)
+    try:
+        until = time.monotonic() + FIRST_TOKEN_S
+        while not all(flow.said or flow.ended for flow in flows) and time.monotonic() < until:
+            await asyncio.sleep(0.02)
+        await asyncio.sleep(SETTLE_S)
+        seen.clear()
+        began = time.monotonic()
+        await asyncio.sleep(seconds)
+        ended = time.monotonic()
+        over = [flow.ended for flow in flows if flow.ended]
+    finally:
+        for task in (watcher, *tasks):
+            task.cancel()
+        await asyncio.gather(watcher, *tasks, return_exceptions=True)
+        await until_idle(session, url)
+    if over:
+        raise RuntimeError(f"C={size}: {len(over)} requests ended before their window did: {over[0]}")
+    return {"C": size, "asked": size, **read_window(flows, began, ended, seen), "window_s": seconds}
+
+
+def read_window(flows: Sequence[Flow], began: float, ended: float, seen: Sequence[int]) -> dict[str, Any]:
+    """`blocks` is the throughput of each third of the window, for an interval of its own."""
+    rates = [flow.rates(began, ended) for flow in flows]
+    made, steps = sum(each[0] for each in rates), sum(each[1] for each in rates)
+    cuts = [began + (ended - began) * part / BLOCKS for part in range(BLOCKS + 1)]
+    blocks = [sum(flow.rates(*pair)[0] for flow in flows) for pair in pairwise(cuts)]
     return {
-        "C": size,
-        "tok_s": round(made / wall_s, 1),
-        "ok": running,
-        "asked": size,
+        "tok_s": round(made, 1),
+        "blocks": [round(value, 1) for value in blocks],
+        "ok": sum(each[0] > 0 for each in rates),
         "batch_mean": round(statistics.fmean(seen), 2) if seen else None,
         "tokens_per_verify": round(made / steps, 3) if steps else None,
-        "wall_s": round(wall_s, 3),
-        "window_s": seconds,
+        "wall_s": round(ended - began, 3),
     }
+
+
+def tokens_for(size: int) -> int:
+    """To ask for where the window ends a request: a server admits only what its pool may have to hold."""
+    return min(LONGEST, ROOM // size)
 
 
 async def until_idle(session: aiohttp.ClientSession, url: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -14,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-READY_S = 240
+READY_S = 300
 TERM_S, KILL_S = 15.0, 10.0
 COMMON = (
     "--host", "127.0.0.1", "--attention-backend", "triton", "--sampling-backend", "pytorch",
@@ -55,11 +56,35 @@ def serve(
     port: int,
     out: Path,
 ) -> Iterator[Server]:
-    """`tree` goes before the install on the module path. Raises Failed if no token comes."""
+    """`tree` goes before the install on the module path. Raises Failed if no token comes, or if something
+    serves on the port already: it would answer in this server's place."""
+    began = time.monotonic()
+    process, log = start(name, site, tree, arguments, env, port, out)
+    try:
+        await_token(process, f"http://127.0.0.1:{port}", log, began)
+        yield Server(
+            process=process, url=f"http://127.0.0.1:{port}", log=log, ready_s=time.monotonic() - began
+        )
+    finally:
+        stop(process)
+
+
+def start(
+    name: str,
+    site: Path,
+    tree: Path | None,
+    arguments: Sequence[str],
+    env: Mapping[str, str],
+    port: int,
+    out: Path,
+) -> tuple[subprocess.Popen[bytes], Path]:
+    """The launcher, in a group of its own, and its log."""
+    with socket.socket() as probe:
+        if probe.connect_ex(("127.0.0.1", port)) == 0:
+            raise Failed(f"something serves on port {port} already")
     log = out / f"{name}.log"
     dsl = site / "c" / "nvidia_cutlass_dsl"
     path = [str(p) for p in (tree, site, dsl / "python_packages", dsl / "dsl_packages") if p is not None]
-    began = time.monotonic()
     with open(log, "wb") as sink:
         process = subprocess.Popen(
             [sys.executable, "-m", "sglang.launch_server", "--port", str(port), *arguments],
@@ -69,16 +94,10 @@ def serve(
             stdin=subprocess.DEVNULL,
             start_new_session=True,
         )
-    try:
-        _await_token(process, f"http://127.0.0.1:{port}", log, began)
-        yield Server(
-            process=process, url=f"http://127.0.0.1:{port}", log=log, ready_s=time.monotonic() - began
-        )
-    finally:
-        _stop(process)
+    return process, log
 
 
-def _await_token(process: subprocess.Popen[bytes], url: str, log: Path, began: float) -> None:
+def await_token(process: subprocess.Popen[bytes], url: str, log: Path, began: float) -> None:
     while time.monotonic() - began < READY_S:
         try:
             with urllib.request.urlopen(f"{url}/health_generate", timeout=5):  # noqa: S310
@@ -91,7 +110,7 @@ def _await_token(process: subprocess.Popen[bytes], url: str, log: Path, began: f
     raise Failed("did not come up:\n" + "\n".join(line[:300] for line in tail))
 
 
-def _stop(process: subprocess.Popen[bytes]) -> None:
+def stop(process: subprocess.Popen[bytes]) -> None:
     for number, wait_s in ((signal.SIGTERM, TERM_S), (signal.SIGKILL, KILL_S)):
         try:
             os.killpg(process.pid, number)

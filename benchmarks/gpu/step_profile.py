@@ -16,7 +16,7 @@ from typing import Any
 
 import aiohttp
 
-from benchmarks.gpu.levels import SETTLE_S, Flow, until_idle
+from benchmarks.gpu.levels import SETTLE_S, Flow, tokens_for, until_idle
 
 STEPS = 12
 WAIT_S = 90.0
@@ -32,11 +32,13 @@ async def profile_level(url: str, size: int, folder: Path) -> Row:
     timeout, connector = aiohttp.ClientTimeout(total=300), aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(timeout=timeout, connector=connector) as session:
         flows = [Flow() for _ in range(size)]
-        tasks = [asyncio.create_task(flow.run(session, url)) for flow in flows]
+        tasks = [asyncio.create_task(flow.run(session, url, tokens_for(size))) for flow in flows]
         until = time.monotonic() + WAIT_S
-        while not all(flow.tokens or flow.ended for flow in flows) and time.monotonic() < until:
+        while not all(flow.said or flow.ended for flow in flows) and time.monotonic() < until:
             await asyncio.sleep(0.05)
         await asyncio.sleep(SETTLE_S)
+        if over := [flow.ended for flow in flows if flow.ended]:
+            raise RuntimeError(f"C={size}: {over[0]}")
         body = {"output_dir": str(folder), "num_steps": STEPS, "activities": ["CPU", "GPU"]}
         async with session.post(f"{url}/start_profile", json=body) as answer:
             answer.raise_for_status()

@@ -117,6 +117,7 @@ class Client:
 
     async def _run(self, stream: Stream) -> None:
         sampling = {"max_new_tokens": stream.asked, "temperature": 0, "ignore_eos": True}
+        sampling["stream_interval"] = 1  # whatever the server's own: a step is what is looked at
         body = {"text": stream.prompt, "stream": True, "sampling_params": sampling}
         try:
             async with self.session.post(f"{self.spec.url}/generate", json=body) as response:

@@ -125,3 +125,15 @@ def test_simulated_acceptance_proves_nothing() -> None:
     result = smoke_at(answer, simulated=True, checks=["S1"])
     assert result["verdict"] == "inconclusive"
     assert "SGLANG_SIMULATE_ACC_LEN" in result["checks"][0]["summary"]
+
+
+def test_a_step_is_asked_for_by_itself_whatever_the_servers_interval() -> None:
+    """On a server with --stream-interval 16 every level read as a machine too busy to read a stream."""
+    asked = []
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        asked.append((await request.json())["sampling_params"].get("stream_interval"))
+        return await refuse(request)
+
+    smoke_at(answer, checks=["S1"])
+    assert set(asked) == {1}
