@@ -26,7 +26,7 @@ READ_BYTES = 1 << 20
 SETTLE_S = 0.5
 """From the first token of the last request to the window."""
 FIRST_TOKEN_S = 60.0
-LONGEST, ROOM = 3000, 120_000
+LONGEST, ROOM = 3000, 100_000
 """Tokens of one request, and of all requests of a level, where the window ends a request."""
 BLOCKS = 3
 TOKENS = re.compile(rb'"completion_tokens": ?(\d+)')
@@ -160,8 +160,9 @@ def read_window(flows: Sequence[Flow], began: float, ended: float, seen: Sequenc
 
 
 def tokens_for(size: int) -> int:
-    """To ask for where the window ends a request: a server admits only what its pool may have to hold."""
-    return min(LONGEST, ROOM // size)
+    """To ask for where the window ends a request: what arrives together is admitted as far as the pool holds
+    all of it, prompts and every token asked for, and a level whose requests wait for others is no level."""
+    return min(LONGEST, ROOM // size - PROMPT_TOKENS)
 
 
 async def until_idle(session: aiohttp.ClientSession, url: str) -> None:
