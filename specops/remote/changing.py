@@ -243,7 +243,10 @@ def _tell(instance: Instance, owner: dict[str, Json], reason: str) -> None:
     data = json.dumps({"reason": reason, "at": time.time()}).encode()
     try:
         if owner.get("deploy"):
-            state.write_private(instance.deploy(str(owner["deploy"])) / "abort.json", data)
+            folder = instance.deploy(str(owner["deploy"]))
+            state.write_private(folder / "abort.json", data)
+            if journal.replay_deploy(folder).closed:  # meanwhile: nobody will read it any more
+                (folder / "abort.json").unlink(missing_ok=True)
     except FileNotFoundError:
         pass  # another user's state is elsewhere; root may signal it all the same
     except PermissionError as error:

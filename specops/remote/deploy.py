@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from . import procs, state
+from . import journal, procs, state
 from .context import Context
 from .journal import Journal
 from .redact import VaultScrub
@@ -87,6 +87,12 @@ class Deploy:
             return ""
         asked = state.read_json(path) or {}
         return str(asked.get("reason") or "aborted")
+
+    def drop_late_abort(self) -> None:
+        """Once the deploy has closed: somebody may have asked for its end between its last look and that."""
+        if journal.replay_deploy(self.dir).closed:
+            with contextlib.suppress(OSError):
+                (self.dir / "abort.json").unlink()
 
     def drop_transients(self, *, vault: bool) -> None:
         """What nobody needs once the deploy is about to close. Never raises."""

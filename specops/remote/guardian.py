@@ -95,10 +95,10 @@ def guard(job: Job, held: Lock) -> int:
     with contextlib.suppress(OSError):
         os.setpgid(pid, pid)
     died = _await_agent(job, held, pid, since)
-    if journal.replay_deploy(job.instance.deploy(job.deploy_id)).closed and not died:
-        return 0
-    held.answer_in_thread(lambda: owner(job, os.getpid(), since))
-    _settle_for_dead(job.deploy(), died or "ended without closing the deploy")
+    if died or not journal.replay_deploy(job.instance.deploy(job.deploy_id)).closed:
+        held.answer_in_thread(lambda: owner(job, os.getpid(), since))
+        _settle_for_dead(job.deploy(), died or "ended without closing the deploy")
+    job.deploy().drop_late_abort()
     return 0
 
 

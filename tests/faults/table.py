@@ -30,6 +30,8 @@ STRIDE = 7
 ALWAYS = (
     # The server's note is there, and after a reboot its pid may be anybody's.
     Cut("deploy that fails", "done launch", "after", "reboot"),
+    # Told to end when it has ended: nobody reads that any more, and nobody may find it later.
+    Cut("deploy", "closed", "after", "lock break"),
 )
 
 
