@@ -116,8 +116,20 @@ def keep_proofs(rows: list[Row], gate: str, release: str) -> None:
                 bytes=patch_bytes(patch, release),
                 date=datetime.now(UTC).date().isoformat(),
                 closed_steps=plain,
+                to_native=to_native(rows, worker, gate),
             )
             keep_proof(patch.folder, proof)
+
+
+def to_native(rows: list[Row], worker: str, gate: str) -> float:
+    """The lowest over the levels above T of our closed tok/s to SGLang's own gate's; 0 without its rows."""
+    closed = [line for line in summarize(rows) if (line["worker"], line["batch_gate"]) == (worker, gate)]
+    ratios = [
+        line["gated"] / line["native"]
+        for line in closed
+        if "native" in line and plays_plain(rows, worker, "gated", line["C"])
+    ]
+    return round(min(ratios), 2) if ratios else 0.0
 
 
 def closed_steps(row: Row) -> int:

@@ -39,6 +39,9 @@ class Proof:
     date: str
     closed_steps: int = 0
     reason: str = ""
+    to_native: float = 0.0
+    """tok/s above the threshold, this gate's to SGLang's own, side by side on one GPU: the lowest over the
+    levels. 0 where nobody measured."""
 
 
 def patch_bytes(patch: Patch, release: str) -> str:
@@ -62,7 +65,7 @@ def keep_proof(folder: Path, proof: Proof) -> None:
     """In place of the same release's, worker's and topk's earlier one on such a machine (a GPU, or none)."""
     kept = [old for old in load_proofs(folder) if _case(old) != _case(proof)]
     rows = sorted([*kept, proof], key=lambda one: (_natural(one.release), one.worker, one.topk, one.level))
-    text = json.dumps({"proofs": [asdict(row) for row in rows]}, indent=1)
+    text = json.dumps({"proofs": [_written(row) for row in rows]}, indent=1)
     (folder / FILE).write_text(text + "\n", encoding="utf-8")
 
 
@@ -76,6 +79,11 @@ def best_proof(proofs: Iterable[Proof], patch: Patch, release: str, worker: str,
         and (proof.topk == topk or proof.topk > 1)
     ]
     return min(held, key=lambda proof: (LEVELS.index(proof.level), proof.topk != topk), default=None)
+
+
+def _written(proof: Proof) -> dict[str, Any]:
+    """`to_native` only where it was measured: most releases have no gate of their own."""
+    return {name: value for name, value in asdict(proof).items() if name != "to_native" or value}
 
 
 def _case(proof: Proof) -> tuple[Any, ...]:

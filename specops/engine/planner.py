@@ -10,10 +10,10 @@ from specops.config.playbook import OnInconclusive, Playbook
 from specops.connect.base import Connector
 from specops.engine import preflight
 from specops.engine.changes import Changes, Reader, added_file, in_copy, patch_changes
-from specops.engine.patches import WHOLE_PROOF, choose_patches, find_unproven, gate_candidates
+from specops.engine.patches import WHOLE_PROOF, choose_patches, find_unproven, fits, gate_candidates
 from specops.engine.place import Place
 from specops.engine.plan import Outage, Plan, new_id
-from specops.engine.proven import require_tried
+from specops.engine.proven import faster_than_native, require_tried
 from specops.engine.room import Check, check_others, check_room, derived_ports
 from specops.engine.same import ask_for_secrets, has_arguments, has_variable
 from specops.engine.secrets import hide_secrets
@@ -126,8 +126,11 @@ def _gate(wish: Wish, install: Install, current: Current | None) -> Gate:
         candidates = []
         if not has_native(install.version, playbook.draft.topk) or kind == "batch-gate":
             return Gate(kind="none", why="the patches are dropped, and this release has no gate of its own")
+    fitting = [wish.available[name] for name in candidates]
+    fitting = [patch for patch in fitting if not patch.origin and fits(patch, install, current)]
     return choose_gate(
         kind,
+        faster=faster_than_native(fitting, install.version, playbook.draft.topk),
         release=install.version,
         topk=playbook.draft.topk,
         num_steps=playbook.draft.num_steps,

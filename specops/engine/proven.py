@@ -42,6 +42,15 @@ def require_tried(
             )
 
 
+def faster_than_native(patches: Sequence[Patch], release: str, topk: int) -> tuple[str, float] | None:
+    """The first of these patches that was measured to beat the release's own gate, and by how much."""
+    for patch in patches:
+        proof = best_proof(load_proofs(patch.folder), patch, release, "v2", topk)
+        if proof is not None and proof.topk == topk and proof.to_native > 1:
+            return patch.id, proof.to_native
+    return None
+
+
 def worker_of(release: str, topk: int, args: Mapping[str, object], env: Mapping[str, str]) -> str:
     """`v1` (EAGLEWorker) or `v2` (EAGLEWorkerV2): what SGLang chooses for these arguments."""
     numbers = parse_release(release)

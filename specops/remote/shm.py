@@ -1,13 +1,14 @@
 """Shared memory below /dev/shm that a stopped server would leave behind.
 
 SGLang's launcher kills its workers, and who is killed removes nothing: each restart left segments and
-semaphores there, which are memory. What a server's processes had mapped goes once nobody has it mapped.
+semaphores there, which are memory. What a server's processes held goes once nobody has it mapped.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 from collections.abc import Iterable
 from pathlib import Path
@@ -17,6 +18,7 @@ from . import state
 
 Json = Any
 FOLDER = "/dev/shm/"  # noqa: S108
+NAMED = re.compile(r"sem\.loky-(\d+)-")
 KEPT = "shared-memory.json"
 """In the deploy's folder: what each server had mapped when it was ready, by cookie. A server that died
 takes its maps along."""
@@ -35,10 +37,23 @@ def mapped_by(pids: Iterable[int]) -> set[str]:
     return found
 
 
+def held_by(pids: Iterable[int]) -> set[str]:
+    """What these processes have mapped, and semaphores that are named after one of them (joblib's loky): a
+    process may have closed such a one, which does not remove it."""
+    known = set(pids)
+    try:
+        names = os.listdir(FOLDER)
+    except OSError:
+        names = []
+    named = ((name, NAMED.match(name)) for name in names)
+    own = {FOLDER + name for name, match in named if match and int(match.group(1)) in known}
+    return own | mapped_by(known)
+
+
 def keep(deploy_dir: Path, cookie: str, pids: Iterable[int]) -> None:
-    """Note what a server has mapped, for the day that it dies by itself."""
+    """Note what a server holds, for the day that it dies by itself."""
     known = state.read_json(deploy_dir / KEPT) or {}
-    known[cookie] = sorted(mapped_by(pids))
+    known[cookie] = sorted(held_by(pids))
     state.write_private(deploy_dir / KEPT, json.dumps(known).encode())
 
 

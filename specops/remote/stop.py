@@ -40,7 +40,7 @@ def stop(ctx: Context, args: dict[str, Json]) -> dict[str, Json]:
     began = time.monotonic()
     before = find()
     starts = [procs.start_time(found) for pid, _ in before if (found := procs.read_process(pid))]
-    shared = shm.mapped_by(pid for pid, _ in before)
+    shared = shm.held_by(pid for pid, _ in before)
     control = control_of(read_vault(ctx, OLD_SERVER) or {})
     if control:
         supervised.stop(control, float(args["drain_s"]) + float(args["term_s"]))
@@ -67,7 +67,7 @@ def _stop_ranks(args: dict[str, Json]) -> list[int]:
         scan = procs.scan_processes()
         return {scan[pid].key for pid in members.find_members(scan, known=known)}
 
-    shared = shm.mapped_by(pid for pid, _ in find())
+    shared = shm.held_by(pid for pid, _ in find())
     started = min((procs.start_time(p) for pid, _ in find() if (p := procs.read_process(pid))), default=0.0)
     gone = {pid for pid, _ in stop_processes(find, launcher=None, drain_s=0.0, term_s=float(args["term_s"]))}
     wait_for_gpus(gone)
@@ -90,7 +90,7 @@ def kill(ctx: Context, args: dict[str, Json]) -> dict[str, Json]:
         seen.update(scan[member].key for member in found)
         return {scan[member].key for member in found}
 
-    shared = shm.kept(ctx.deploy_dir, cookie) | shm.mapped_by(pid for pid, _ in find())
+    shared = shm.kept(ctx.deploy_dir, cookie) | shm.held_by(pid for pid, _ in find())
     if note.get("control") and launcher in find():
         supervised.stop(note["control"], UNDO_TERM_S)
     gone = stop_processes(find, launcher=launcher, drain_s=0.0, term_s=UNDO_TERM_S)

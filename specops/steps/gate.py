@@ -48,13 +48,27 @@ def parse_release(version: str) -> tuple[int, int, int, int]:
 
 
 def choose_gate(
-    wanted: str, *, release: str, topk: int, num_steps: int, threshold: int, gate_patches: Sequence[str]
+    wanted: str,
+    *,
+    release: str,
+    topk: int,
+    num_steps: int,
+    threshold: int,
+    gate_patches: Sequence[str],
+    faster: tuple[str, float] | None = None,
 ) -> Gate:
     """`wanted` is the playbook's `gate.kind`; `gate_patches` are the ids of patches that bring a gate to
-    this release. Raises Refused where there is no such gate, before anything is asked of the host again.
+    this release, `faster` one of them that was measured against the native gate, and the ratio. Raises
+    Refused where there is no such gate, before anything is asked of the host again.
     """
     if wanted == "none":
         return Gate(kind="none", why="the playbook asks for no gate")
+    if wanted == "auto" and faster and has_native(release, topk):
+        why = (
+            f"patch {faster[0]}, measured on a GPU with SGLang {release}: above the threshold at least "
+            f"{faster[1]:.1f} times as fast as its native gate (gate.kind: native takes that one)"
+        )
+        return Gate(kind="batch-gate", why=why, patch=faster[0])
     if wanted in ("auto", "native") and has_native(release, topk):
         why = f"SGLang {release} has a native gate (zero-step tier, since 0.5.14) and topk is 1"
         return Gate(kind="native", why=why, config=native_config(num_steps, threshold))

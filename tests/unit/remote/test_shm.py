@@ -45,6 +45,22 @@ def test_a_stopped_servers_memory_goes_unless_somebody_else_has_it(
             assert Path(names[1]).exists()
 
 
+def test_semaphores_named_after_its_processes_go_with_it(tmp_path: Path, ctx: Context) -> None:
+    """joblib's: closed and so not mapped any more, and left behind by whoever is killed."""
+    with serving(tmp_path) as stand, deploying(ctx) as (on, _):
+        own = Path(f"{shm.FOLDER}sem.loky-{stand.pid}-{uuid.uuid4().hex[:8]}")
+        others = Path(f"{shm.FOLDER}sem.loky-{os.getpid()}-{uuid.uuid4().hex[:8]}")
+        try:
+            for path in (own, others):
+                path.touch(mode=0o600)
+            place = {"pid": stand.pid, "start_ticks": stand.start_ticks, "port": stand.port}
+            assert stop.stop(on, {**place, **STOP})["shared_memory"] == [str(own)]
+            assert others.exists()
+        finally:
+            own.unlink(missing_ok=True)
+            others.unlink(missing_ok=True)
+
+
 def test_a_server_that_died_by_itself_is_cleared_away_too(ctx: Context, names: tuple[str, str]) -> None:
     port = free_port()
     with deploying(ctx) as (on, _):

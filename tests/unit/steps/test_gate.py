@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from specops.config.patch import load_patch
+from specops.engine.proven import faster_than_native
 from specops.errors import Refused
-from specops.steps.gate import captured_sizes, choose_gate, native_config, parse_release, sizes_for
+from specops.steps.gate import Gate, captured_sizes, choose_gate, native_config, parse_release, sizes_for
+
+FASTER = ("p", 1.52)
 
 
 def gate(wanted: str, release: str, topk: int = 1, patches: tuple[str, ...] = ()) -> str:
@@ -47,3 +53,29 @@ def test_t_joins_the_captured_sizes_and_the_others_stay() -> None:
     assert sizes_for(5, 16, None) is None, "5 is captured by default: nothing to pass"
     assert sizes_for(9, 14, None) == [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14]
     assert sizes_for(5, 64, [1, 2, 4, 8]) == [1, 2, 4, 5, 8]
+
+
+def test_the_faster_one_of_two_gates_is_taken_where_somebody_measured() -> None:
+    def chosen(wanted: str, release: str, topk: int = 1, faster: tuple[str, float] | None = FASTER) -> Gate:
+        return choose_gate(
+            wanted, release=release, topk=topk, num_steps=3, threshold=5, gate_patches=("p",), faster=faster
+        )
+
+    assert chosen("auto", "0.5.15.post1").patch == "p"
+    assert "at least 1.5 times as fast as its native gate" in chosen("auto", "0.5.15.post1").why
+    assert chosen("native", "0.5.15.post1").kind == "native"
+    assert chosen("auto", "0.5.15.post1", faster=None).kind == "native"
+    assert "takes 1" in chosen("auto", "0.5.18", topk=4).why
+
+
+def test_what_was_measured_holds_for_those_bytes_and_that_setting_alone() -> None:
+    shipped_gate = load_patch(Path(__file__).parents[3] / "patches" / "batch-gate")
+    measured = faster_than_native([shipped_gate], "0.5.15.post1", 1)
+    assert measured is not None
+    assert (measured[0], measured[1] > 1) == ("batch-gate", True)
+    assert faster_than_native([shipped_gate], "0.5.15.post1", 4) is None
+    assert faster_than_native([shipped_gate], "0.5.12.post1", 1) is None
+    release = shipped_gate.releases["0.5.15.post1"]
+    other = replace(release, files=release.files[1:])
+    edited = replace(shipped_gate, releases={**shipped_gate.releases, "0.5.15.post1": other})
+    assert faster_than_native([edited], "0.5.15.post1", 1) is None
