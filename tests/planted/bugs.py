@@ -1,4 +1,4 @@
-"""Bugs in the executor, kept as diffs; each must turn the fault suite red, or the suite proves nothing.
+"""Bugs in the executor and in the way to it, kept as diffs; each must turn the fault suite red, or the suite proves nothing.
 
 A diff's first line says what is wrong. Its hunks are found by their lines, wherever the file has them now.
 """
@@ -18,7 +18,7 @@ from specops.steps.diff import parse_diff
 
 HERE = Path(__file__).parent
 PROJECT = HERE.parents[1]
-SUITE = ("test_owed.py", "test_order.py", "test_deaths.py", "test_cuts.py")
+SUITE = ("test_owed.py", "test_order.py", "test_deaths.py", "test_links.py", "test_cuts.py")
 """Of tests/faults, quickest first: a hunt ends with the first test that fails."""
 HUNT_S = 1800.0
 
@@ -67,7 +67,8 @@ def hunt(bug: Bug, folder: Path) -> Found:
     shutil.copytree(PROJECT / "specops", folder / "specops", ignore=ignore)
     (folder / "tests").mkdir()
     (folder / "tests/__init__.py").touch()
-    shutil.copytree(PROJECT / "tests/faults", folder / "tests/faults", ignore=ignore)
+    for part in ("faults", "conformance"):
+        shutil.copytree(PROJECT / "tests" / part, folder / "tests" / part, ignore=ignore)
     shutil.copy(PROJECT / "pyproject.toml", folder)
     for path in bug.diffs:
         (folder / path).write_bytes(plant(bug, path, (PROJECT / path).read_bytes()))
