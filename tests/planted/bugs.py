@@ -1,6 +1,6 @@
-"""Bugs in the executor and in the way to it, kept as diffs; each must turn the fault suite red, or the suite proves nothing.
+"""Bugs in the executor and on the way to it, kept as diffs; each must turn the fault suite red.
 
-A diff's first line says what is wrong. Its hunks are found by their lines, wherever the file has them now.
+Or the suite proves nothing. A diff's first line says what is wrong; hunks are found by their lines.
 """
 
 from __future__ import annotations
