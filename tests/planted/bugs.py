@@ -39,6 +39,9 @@ class Found:
     output: str
 
 
+NO_BUG = Bug("none", "Nothing: where the suite is red without a bug, whatever is red finds each.", {})
+
+
 def read_bugs() -> list[Bug]:
     return [read_bug(path) for path in sorted(HERE.glob("*.diff"))]
 
@@ -63,6 +66,7 @@ def plant(bug: Bug, path: str, before: bytes) -> bytes:
 
 def hunt(bug: Bug, folder: Path) -> Found:
     """Run the fault suite on a copy of the package that has the bug, up to the first test that fails."""
+    folder.chmod(0o755)  # some tests are other users, and read it too
     ignore = shutil.ignore_patterns("__pycache__")
     shutil.copytree(PROJECT / "specops", folder / "specops", ignore=ignore)
     (folder / "tests").mkdir()
