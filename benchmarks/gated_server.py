@@ -115,7 +115,9 @@ def patched_files(release: str) -> dict[str, bytes]:
 
 
 @contextmanager
-def serve_patched(release: str, port: int, work: Path, tree: Path, worker: Worker) -> Iterator[GatedServer]:
+def serve_patched(
+    release: str, port: int, work: Path, tree: Path, worker: Worker, more: Sequence[str] = ()
+) -> Iterator[GatedServer]:
     """As `serve`, with the batch gate; `tree` holds the patched package. Raises LabError."""
     lab = gate_labs.prepare(release, older.default_home())
     work.mkdir(parents=True, exist_ok=True)
@@ -126,7 +128,7 @@ def serve_patched(release: str, port: int, work: Path, tree: Path, worker: Worke
     )
     arguments += ["--speculative-disable-batch-threshold", str(THRESHOLD)]
     # The checks last for so many log intervals: short ones suit a slow server.
-    arguments += ["--decode-log-interval", str(OLDER_LOG_INTERVAL)]
+    arguments += ["--decode-log-interval", str(OLDER_LOG_INTERVAL), *more]
     extra = dict(lab.release.v2_env) if worker.overlap else {}
     arguments += [] if worker.overlap else ["--disable-overlap-schedule"]
     log = work / "server.log"

@@ -95,5 +95,5 @@ def hunt(bug: Bug, folder: Path) -> Found:
 
 def _failed(output: str) -> Iterator[str]:
     for line in output.splitlines():
-        if line.startswith(("FAILED ", "ERROR ")):
+        if line.startswith(("FAILED tests/", "ERROR tests/")):  # and no line of a captured log
             yield line.split()[1].removeprefix("tests/faults/")
