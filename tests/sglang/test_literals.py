@@ -24,6 +24,7 @@ LITERALS = [
     "is used by a process already",
     "could finish the model loading, but there are other ranks",
     "died during initialization",
+    "is less than the minimum required version ",
     "shard file(s) missing",
     "Loaded weights leave no GPU memory for the KV cache",
     "watchdog timeout ",

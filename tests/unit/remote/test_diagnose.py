@@ -50,6 +50,8 @@ LINES = {
     "ZERODIV": "ZeroDivisionError: division by zero",
     "UNPACK": "ValueError: too many values to unpack (expected 2)",
     "IMPORT": "ModuleNotFoundError: No module named 'sglang.srt.speculative.batch_gate'",
+    "PACKAGE_OLD": "Exception: sglang-kernel is installed with version 0.4.2.post2, which is less than the "
+    "minimum required version 0.4.4. Please reinstall the latest version",
     "SYNTAX": "SyntaxError: invalid syntax",
     "KV_LEAK": "ValueError: token_to_kv_pool_allocator memory leak detected! available_size=10, "
     "protected_size=0, max_total_num_tokens=20",
