@@ -139,6 +139,12 @@ def new_patch(
     title: Annotated[str, typer.Option("--title", help="One line.")] = "",
     release: Annotated[str | None, typer.Option("--release", help="Default: what the tree says.")] = None,
     gate: Annotated[bool, typer.Option("--gate", help="It brings a batch gate.")] = False,
+    like: Annotated[
+        str | None,
+        typer.Option(
+            "--like", metavar="PATCH", help="It is this patch, merged by hand: its gate, flags and refusals."
+        ),
+    ] = None,
     into: Annotated[
         str | None, typer.Option("--into", metavar="FOLDER", help="Default: your own patches.")
     ] = None,
@@ -148,6 +154,7 @@ def new_patch(
     with speaking(as_json) as output:
         from pathlib import Path
 
+        from specops.config.patch import find_patch
         from specops.config.shipped import local_patches
         from specops.steps.patch_trees import patch_from_trees
 
@@ -159,6 +166,7 @@ def new_patch(
             title=title,
             release=release,
             gate=gate,
+            like=find_patch(_patches(None), like) if like else None,
         )
         (version, content), *_ = made.releases.items()
         output.show(

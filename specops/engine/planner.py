@@ -66,7 +66,7 @@ def make_plan(place: Place, wish: Wish, connector: Connector) -> Plan | Nothing:
     preflight.require_free(facts, place.host)
     install = preflight.require_install(facts, place.host, place.python)
     current = facts.state.current
-    gate = _gate(wish, install, current)
+    gate = _gate(wish, install, current, place.host)
     preflight.require_server(facts, place.host)
     preflight.require_restorable(facts, wish.accept_no_restore, place.host)
     preflight.require_models(facts, place.host)
@@ -116,7 +116,7 @@ def gate_path(place: Place, playbook: Playbook) -> str:
     return f"{place.state}/gates/{place.port}-{content[:12]}.json"
 
 
-def _gate(wish: Wish, install: Install, current: Current | None) -> Gate:
+def _gate(wish: Wish, install: Install, current: Current | None, host: str) -> Gate:
     playbook = wish.playbook
     if playbook.draft is None:
         return Gate(kind="none", why="the playbook has no draft: nothing speculates")
@@ -131,6 +131,7 @@ def _gate(wish: Wish, install: Install, current: Current | None) -> Gate:
     return choose_gate(
         kind,
         faster=faster_than_native(fitting, install.version, playbook.draft.topk),
+        host=host,
         release=install.version,
         topk=playbook.draft.topk,
         num_steps=playbook.draft.num_steps,

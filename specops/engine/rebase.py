@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,7 @@ from specops.engine.place import Place
 from specops.errors import Refused
 from specops.facts.host import HostFacts, read_host_facts
 from specops.facts.install import Install
-from specops.steps.patch_folder import Head, write_patch
+from specops.steps.patch_folder import Head, named_by_bytes, write_patch
 from specops.steps.rebase import Rebased, nearest
 from specops.steps.rebase_view import show_conflict, show_placed
 
@@ -71,7 +70,7 @@ def rebase_patch(place: Place, connector: Connector, patch: Patch, folder: Path)
         raise _refused(patch, found, files, install, place.host)
     changes = [change for change in found.changes if change.before != change.after]
     head = Head(
-        id=f"{patch.id}-at-{_digest(found)}",
+        id=named_by_bytes(patch.id, found.changes),
         title=f"{patch.id} for SGLang {found.release}, rebased onto the {install.version} of {place.host}"[
             :100
         ],
@@ -114,16 +113,7 @@ def _refused(
         f"nearest release, {found.release}, {len(found.conflicts)} have no place\n{shown}",
         host_state=UNCHANGED,
         next_command="merge those hunks by hand in a copy of the package, then: specops patch new "
-        "ID --before TREE --after TREE",
+        f"ID --like {patch.id} --before TREE --after TREE",
     )
     refused.detail = {"conflicts": [{"path": each.path, "why": each.why} for each in found.conflicts]}
     return refused
-
-
-def _digest(found: Rebased) -> str:
-    """Of the bytes before and after: another install or another patch gets another id."""
-    whole = hashlib.sha256()
-    for change in sorted(found.changes, key=lambda each: each.path):
-        for part in (change.path.encode(), change.before_sha256, change.after_sha256):
-            whole.update(part if isinstance(part, bytes) else str(part).encode())
-    return whole.hexdigest()[:12]

@@ -50,6 +50,7 @@ def parse_release(version: str) -> tuple[int, int, int, int]:
 def choose_gate(
     wanted: str,
     *,
+    host: str,
     release: str,
     topk: int,
     num_steps: int,
@@ -82,13 +83,13 @@ def choose_gate(
     if gate_patches:
         why = f"patch {gate_patches[0]}, made for SGLang {release}: {_no_native(release, topk)}"
         return Gate(kind="batch-gate", why=why, patch=gate_patches[0])
+    own = topk > 1 and parse_release(release) >= NATIVE_SINCE
     raise Refused(
         f"SGLang {release} with topk {topk} has no gate that works: {_no_native(release, topk)}, "
         "and no patch of specops brings one to it",
         host_state="nothing was changed",
-        next_command="--set draft.topk=1 --set draft.num_draft_tokens=0, or --gate none"
-        if topk > 1 and parse_release(release) >= NATIVE_SINCE
-        else "specops patch list",
+        next_command=f"specops patch rebase --host {host} (it carries the nearest release's patch over), or "
+        + ("--set draft.topk=1 --set draft.num_draft_tokens=0 (its own gate)" if own else "--gate none"),
     )
 
 

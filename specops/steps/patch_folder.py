@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,16 @@ class Head:
     env: Mapping[str, str] = field(default_factory=dict)
     refuses: Sequence[Refusal] = ()
     origin: Origin | None = None
+
+
+def named_by_bytes(stem: str, changes: Iterable[PatchChange]) -> str:
+    """An id that holds a hash of the bytes before and after: another install or another patch gets another
+    one, so that what a host has proven of one is no proof of the other."""
+    whole = hashlib.sha256()
+    for change in sorted(changes, key=lambda each: each.path):
+        for part in (change.path, change.before_sha256, change.after_sha256):
+            whole.update(str(part).encode())
+    return f"{stem}-at-{whole.hexdigest()[:12]}"
 
 
 def write_patch(

@@ -6,19 +6,30 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from specops.config.patch import Patch, id_problem
+from specops.config.patch import Origin, Patch, id_problem
 from specops.errors import UsageError
 from specops.steps.diff import PatchChange
-from specops.steps.patch_folder import Head, write_patch
+from specops.steps.patch_folder import Head, named_by_bytes, write_patch
 
 PASSED_OVER = {"__pycache__", ".git"}
 VERSION_FILES = ("_version.py", "version.py")
 
 
 def patch_from_trees(
-    patch: str, before: Path, after: Path, into: Path, *, title: str, release: str | None, gate: bool
+    patch: str,
+    before: Path,
+    after: Path,
+    into: Path,
+    *,
+    title: str,
+    release: str | None,
+    gate: bool,
+    like: Patch | None = None,
 ) -> Patch:
     """The patch `into/<patch>` that turns the files of `before` into those of `after`.
+
+    One that was merged by hand is `like` the patch that it carries over: it has that one's gate, flags,
+    variables and refusals, is called `<patch>-at-<hash of its bytes>`, and is as unproven as a rebased one.
 
     Raises UsageError for folders that are none or do not differ, ConfigError for what a patch cannot hold.
     """
@@ -34,7 +45,19 @@ def patch_from_trees(
     version = release or read_version(before)
     if version is None:
         raise UsageError(f"{before}: says no version", next_command="give --release VERSION")
-    head = Head(id=patch, title=title or f"{len(changes)} files", gate="batch-gate" if gate else None)
+    title = title or f"{len(changes)} files"
+    if like is None:
+        head = Head(id=patch, title=title, gate="batch-gate" if gate else None)
+    else:
+        head = Head(
+            id=named_by_bytes(patch, changes),
+            title=title,
+            gate=like.gate,
+            flags=like.flags,
+            env=like.env,
+            refuses=like.refuses,
+            origin=Origin(patch=like.id, release=version),
+        )
     modules = [name for change in changes if change.after is not None and (name := module_of(change.path))]
     return write_patch(into, head, version, changes, modules)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -15,18 +17,21 @@ from tests.sglang.wheels import unpack
 
 GATE = load_patches()["batch-gate"]
 HOOK = "srt/speculative/eagle_worker_v2.py"
+NIGHTLY = "0.5.13.dev7+gabc1234"
 
 
 class Host:
     """This machine, without SSH, with an install that has the release's files that the gate hooks."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, editable: bool = False) -> None:
         self.folder = folder
-        site = folder / "venv" / "lib" / "python3.11" / "site-packages"
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / "venv"], check=True)
+        (site,) = (folder / "venv").glob("lib/python3*/site-packages")
         paths = [file.path for file in GATE.releases[RELEASE].files if file.diff]
-        self.package = unpack(RELEASE, site, "__init__.py", "_version.py", *paths)
-        (folder / "venv" / "bin").mkdir()
-        (folder / "venv" / "bin" / "python").symlink_to(sys.executable)
+        tree = folder / "checkout" / "python" if editable else site
+        self.package = unpack(RELEASE, tree, "__init__.py", "_version.py", *paths)
+        if editable:
+            (site / "editable.pth").write_text(f"{tree}\n")
         for name in ("target", "draft"):
             (folder / name).mkdir()
             (folder / name / "config.json").write_text("{}")
@@ -67,8 +72,14 @@ def test_twenty_edits_move_the_hooks_and_one_inside_of_a_hook_is_a_conflict(host
     refused = host.run("patch", "rebase")
     assert refused.code == 13, refused.out + refused.err
     message = refused.events("error")[0]["message"]
-    for words in ("1 have no place", "<<<<<<< the install, from line", (line + b"  # ours").decode()):
-        assert words in message
+    # The hunk itself: the edited line of the install, the release's and the patch's, between markers.
+    shown = message.split("<<<<<<< the install")[1]
+    theirs, ours, patched = re.split(r"\n(?:\|{7} the release|={7})\n", shown)
+    assert (line + b"  # ours").decode() in theirs
+    assert line.decode() in ours
+    assert "batch_gate" in patched.split(">>>>>>> the patch")[0]
+    assert "1 have no place" in message
+    assert "specops patch new ID --like batch-gate" in refused.events("error")[0]["next_command"]
     assert not list((host.folder / "data").rglob("patch.yaml"))
 
     host.write(vendor)
@@ -95,3 +106,28 @@ def test_twenty_edits_move_the_hooks_and_one_inside_of_a_hook_is_a_conflict(host
         assert (host.package / path).read_bytes() == content, (
             "neither a rebase nor a plan touches the install"
         )
+
+
+def test_an_editable_checkout_between_releases_is_patched_in_place(tmp_path: Path) -> None:
+    host = Host(tmp_path, editable=True)
+    version = (host.package / "_version.py").read_bytes()
+    host.write({"_version.py": version.replace(RELEASE.encode(), NIGHTLY.encode())})
+    refused = host.run("plan")
+    assert refused.code == 13, refused.out + refused.err
+    error = refused.events("error")[0]
+    assert f"SGLang {NIGHTLY} with topk 4 has no gate that works" in error["message"]
+    assert error["next_command"].startswith("specops patch rebase --host box")
+
+    rebased = host.run("patch", "rebase")
+    assert rebased.code == 0, rebased.err + rebased.out
+    made = rebased.events("rebase")[0]["rebase"]
+    assert GATE.releases[made["release"]].files == GATE.releases[RELEASE].files, "0.5.12 has the same ones"
+    assert (made["version"], made["moved"]) == (NIGHTLY, 0)
+    plan = host.run("plan", "--accept-unproven")
+    assert plan.code == 0, plan.err + plan.out[-2000:]
+    shown = plan.events("plan")[0]["plan"]
+    assert shown["summary"]["patches"] == [made["id"]]
+    swap = next(step["do"]["args"] for step in shown["steps"] if step["do"]["op"] == "files.swap")
+    paths = {file["path"] for file in swap["files"]}
+    assert str(host.package / HOOK) in paths
+    assert all(Path(path).is_relative_to(tmp_path / "checkout") for path in paths)

@@ -18,7 +18,7 @@ FASTER = ("p", 1.52)
 
 def gate(wanted: str, release: str, topk: int = 1, patches: tuple[str, ...] = ()) -> str:
     return choose_gate(
-        wanted, release=release, topk=topk, num_steps=3, threshold=5, gate_patches=patches
+        wanted, host="box", release=release, topk=topk, num_steps=3, threshold=5, gate_patches=patches
     ).kind
 
 
@@ -35,8 +35,10 @@ def test_native_from_0_5_14_on_and_with_topk_1_alone() -> None:
     ):
         with pytest.raises(Refused, match=release):
             gate(wanted, release, topk)
-    with pytest.raises(Refused, match="switches itself off, silently, with topk 4"):
+    with pytest.raises(Refused, match="switches itself off, silently, with topk 4") as refused:
         gate("auto", "0.5.18", topk=4)
+    assert refused.value.next_command.startswith("specops patch rebase --host box")
+    assert "--set draft.topk=1" in refused.value.next_command
     assert parse_release("0.5.13.post1") < parse_release("0.5.14.dev3+gabc") < parse_release("0.5.14")
     assert parse_release("0.5.13rc1") < parse_release("0.5.13")
     with pytest.raises(Refused, match="no release"):
@@ -58,7 +60,14 @@ def test_t_joins_the_captured_sizes_and_the_others_stay() -> None:
 def test_the_faster_one_of_two_gates_is_taken_where_somebody_measured() -> None:
     def chosen(wanted: str, release: str, topk: int = 1, faster: tuple[str, float] | None = FASTER) -> Gate:
         return choose_gate(
-            wanted, release=release, topk=topk, num_steps=3, threshold=5, gate_patches=("p",), faster=faster
+            wanted,
+            host="box",
+            release=release,
+            topk=topk,
+            num_steps=3,
+            threshold=5,
+            gate_patches=("p",),
+            faster=faster,
         )
 
     assert chosen("auto", "0.5.15.post1").patch == "p"

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from specops.config.patch import Origin, Patch, load_patches
 from specops.errors import ConfigError, UsageError
 from specops.steps.patch import build_changes
 from specops.steps.patch_trees import patch_from_trees
@@ -56,3 +57,20 @@ def test_a_patch_that_could_not_be_used_is_not_stored(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match=words):
             make(old, new, tmp_path / "p")
         assert list((tmp_path / "p").iterdir()) == []
+
+
+def test_one_merged_by_hand_is_like_the_patch_that_it_carries_over(tmp_path: Path) -> None:
+    gate = load_patches()["batch-gate"]
+    before = tree(tmp_path / "a", **{"w.py": b"A = 1\n"})
+
+    def merge(content: bytes) -> Patch:
+        after = tree(tmp_path / "b", **{"w.py": content})
+        return patch_from_trees(
+            "ours", before, after, tmp_path / "p", title="", release=None, gate=False, like=gate
+        )
+
+    made, other = merge(b"A = 2\n"), merge(b"A = 3\n")
+    assert (made.gate, made.flags, made.refuses) == (gate.gate, gate.flags, gate.refuses)
+    assert made.origin == Origin(patch="batch-gate", release="0.5.12.post1")
+    assert made.id.startswith("ours-at-")
+    assert made.id != other.id, "what a host has proven of one is no proof of the other"
