@@ -58,6 +58,13 @@ def make_environment(home: Path, release: str, index: str | None, advance: Advan
     return Environment(python=folder / "bin" / "python", package=package)
 
 
+def find_environment(home: Path) -> Path | None:
+    """The interpreter of an environment that is there, of whichever release; nothing is installed."""
+    made = f"sglang-*-{digest(CONSTRAINTS, PACKAGES, STANDIN)}/{STAMP}"
+    found = sorted((home / "envs").glob(made))
+    return found[0].parent / "bin" / "python" if found else None
+
+
 def digest(*inputs: Path) -> str:
     whole = hashlib.sha256(sys.version.encode())
     for item in inputs:

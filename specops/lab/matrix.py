@@ -14,6 +14,7 @@ from pathlib import Path
 from specops.config.patch import Patch, for_release
 from specops.config.proof import Proof, best_proof
 from specops.lab import older
+from specops.lab.releases import find_prepared, import_environment
 from specops.lab.wheels import unpack_release
 from specops.steps.patch import verify
 
@@ -72,7 +73,7 @@ def check_release(patch: Patch, release: str, home: Path) -> Checked:
     wrong = [f"{file.path}: {file.problem}" for file in verify(patch, release, package) if not file.ok]
     if wrong:
         return Checked(applies=False, imports="not tried", flags="not tried", problem=wrong[0])
-    lab = older.find_prepared(release, home)
+    lab = find_prepared(release, home)
     if lab is None:
         return Checked(applies=True, imports="no environment", flags="no environment", problem="")
     report = rehearse(patch, lab)
@@ -105,7 +106,7 @@ def rehearse(patch: Patch, lab: older.OlderLab) -> dict[str, object]:
                 [str(lab.python), "-c", program],
                 input=json.dumps(spec).encode(),
                 capture_output=True,
-                env=older.server_environment(lab, copy),
+                env=import_environment(lab, copy),
                 pass_fds=(ours,),
                 timeout=PATIENCE_S,
                 check=False,

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import compileall
+import os
 import shutil
 from pathlib import Path
 
 from specops.lab import environment, older, server
 from specops.lab.environment import Advance, Environment
-from specops.lab.state import LabState
-from specops.lab.wheels import READY
+from specops.lab.older import OlderLab, OlderRelease
+from specops.lab.state import LabState, folder_of
+from specops.lab.wheels import READY, unpack_release
 from specops.steps.gate import parse_release
 
 CPU_SPECULATION = (0, 5, 16, 0)
@@ -19,6 +21,31 @@ NOT_THE_INSTALL = ("HOME", "PATH", "LANG", "TMPDIR", "PYTHONPATH")
 
 def is_older(release: str) -> bool:
     return parse_release(release) < CPU_SPECULATION
+
+
+def find_prepared(release: str, home: Path) -> OlderLab | None:
+    """A release's own tree beside an environment that is there already; None where there is none.
+
+    The lab's own environment serves all later releases, whichever of them was installed in it.
+    """
+    if is_older(release):
+        return older.find_prepared(release, home)
+    python = environment.find_environment(folder_of("lab"))
+    if python is None:
+        return None
+    return OlderLab(
+        release=OlderRelease(version=release, transformers="", v2_env={}),
+        python=python,
+        package=unpack_release(release, home) / "sglang",
+    )
+
+
+def import_environment(lab: OlderLab, tree: Path) -> dict[str, str]:
+    """Variables of a process that imports the package in `tree` instead of the release's own."""
+    if is_older(lab.release.version):
+        return older.server_environment(lab, tree)
+    path = os.pathsep.join(map(str, (tree, lab.package.parent)))
+    return {**server.server_env(lab.package.parent, lab.python), "PYTHONPATH": path}
 
 
 def make_release(home: Path, release: str, index: str | None, advance: Advance) -> Environment:
