@@ -80,11 +80,6 @@ def is_right(row: dict[str, Any]) -> bool:
 
 
 def write(rows: list[dict[str, Any]]) -> None:
-    def ratios(skips: bool) -> list[float]:
-        return [
-            row["ratio"] for row in rows if row["skips_draft_extend"] is skips and row["ratio"] is not None
-        ]
-
     RESULT.parent.mkdir(exist_ok=True)
     whole = {
         "name": "pair_sensitivity",
@@ -96,14 +91,23 @@ def write(rows: list[dict[str, Any]]) -> None:
             "sglang": ", ".join(sorted({row["release"] for row in rows})),
         },
         "rows": rows,
-        "summary": {
-            "victims": len(rows),
-            "as_expected": sum(is_right(row) for row in rows),
-            "healthy_ratio_min": min(ratios(False), default=None),
-            "stale_ratio_max": max(ratios(True), default=None),
-        },
+        "summary": summary(rows),
     }
     RESULT.write_text(json.dumps(whole, indent=1) + "\n")
+
+
+def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    def ratios(skips: bool) -> list[float]:
+        return [
+            row["ratio"] for row in rows if row["skips_draft_extend"] is skips and row["ratio"] is not None
+        ]
+
+    return {
+        "victims": len(rows),
+        "as_expected": sum(is_right(row) for row in rows),
+        "healthy_ratio_min": min(ratios(False), default=None),
+        "stale_ratio_max": max(ratios(True), default=None),
+    }
 
 
 if __name__ == "__main__":

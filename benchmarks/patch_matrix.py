@@ -89,19 +89,24 @@ def told(release: str, checked: Checked) -> None:
 
 
 def result(cells: list[Cell]) -> dict[str, Any]:
+    rows = [asdict(cell) for cell in cells]
     return {
         "name": "patch_matrix",
         "date": today(),
         "command": "make patch-matrix",
         "machine": {"cpus": os.cpu_count(), "gpu": "none"},
         "versions": {"specops": specops.__version__, "pip": importlib.metadata.version("pip")},
-        "rows": [asdict(cell) for cell in cells],
-        "summary": {
-            "releases": len({cell.release for cell in cells}),
-            "applies": sum(cell.applies for cell in cells),
-            "imports": dict(Counter(cell.imports for cell in cells)),
-            "proof": dict(Counter(cell.proof for cell in cells)),
-        },
+        "rows": rows,
+        "summary": summary(rows),
+    }
+
+
+def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "releases": len({row["release"] for row in rows}),
+        "applies": sum(row["applies"] for row in rows),
+        "imports": dict(Counter(row["imports"] for row in rows)),
+        "proof": dict(Counter(row["proof"] for row in rows)),
     }
 
 

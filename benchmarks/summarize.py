@@ -15,7 +15,12 @@ from typing import Any
 
 Json = Any
 RESULTS = Path(__file__).resolve().parent / "results"
-MODULES: dict[str, str] = {}
+MODULES = {
+    "gate_gpu_": "benchmarks.gpu.gate_record",
+    "gate_proof": "benchmarks.gate_rows",
+    "tp_": "benchmarks.tp_record",
+    "zoo_": "benchmarks.zoo",
+}
 """Where the `summary` of a name is, if it is not in benchmarks.NAME. A key that ends in `_` is a prefix."""
 
 

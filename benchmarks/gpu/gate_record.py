@@ -47,6 +47,10 @@ def speeds(rows: list[Row], worker: str, arm: str, level: int, gate: str | None 
     ]
 
 
+def summary(rows: list[Row]) -> Row:
+    return {"by_level": summarize(rows)}
+
+
 def summarize(rows: list[Row]) -> list[Row]:
     """A line a worker, gate and level: medians in tok/s, and our arms against the plain ones."""
     table = []
@@ -172,7 +176,7 @@ def main() -> int:
         "machine": {"cpus": 32, "gpu": "NVIDIA H200"},
         "versions": {"specops": specops.__version__, "sglang": asked.release, "torch": "2.11.0+cu130"},
         "rows": rows,
-        "summary": table,
+        "summary": {"by_level": table},
     }
     result.write_text(json.dumps(whole, indent=1) + "\n")
     show(table)
