@@ -38,7 +38,7 @@ def main() -> int:
         rows.append(row)
         if problem := problem_of(row):
             print(f"  {problem}", flush=True)
-        if whole and len(rows) % 20 == 0:
+        if whole and (len(rows) % 20 == 0 or "bug" in row):
             write(rows)
     if whole:
         write(rows)
