@@ -30,7 +30,7 @@ e2e: $(READY)
 	$(BIN)/python -m pytest tests/sglang tests/e2e
 
 e2e-older: $(READY)
-	SPECOPS_E2E_OLDER=1 $(BIN)/python -m pytest -o timeout=4500 tests/e2e/test_batch_gate.py
+	SPECOPS_E2E_OLDER=1 $(BIN)/python -m pytest -o timeout=9000 tests/e2e/test_batch_gate.py
 
 zoo: $(READY)
 	$(BIN)/python -m benchmarks.zoo

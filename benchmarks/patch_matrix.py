@@ -1,7 +1,8 @@
 """Rebuilds the batch gate's matrix from the wheels: `python -m benchmarks.patch_matrix [RELEASE ...]`.
 
 Writes results/patch_matrix.json and the matrix in README.md. `--pin` first pins patch.yaml to the wheels'
-bytes and to what its diffs make of them. `--keep` checks only releases that are new in it.
+bytes and to what its diffs make of them. `--keep` checks only releases that are new in it or had no
+environment.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from benchmarks.gate_rows import today
 from specops.config.patch import Patch, load_patch
 from specops.config.proof import load_proofs
 from specops.lab.matrix import NOT_RUN, Cell, Checked, build_matrix, cells_of
+from specops.lab.releases import find_prepared
 from specops.lab.wheels import default_home, unpack_release
 from specops.steps.pin import pin
 
@@ -49,7 +51,8 @@ def main() -> int:
     known = checked_before() if options.keep else {}
     cells = []
     for release in releases:
-        if release in known:
+        again = release in known and known[release].imports == "no environment"
+        if release in known and not (again and find_prepared(release, options.home)):
             cells += cells_of(patch, proofs, release, known[release])
         else:
             cells += build_matrix(patch, proofs, [release], options.home, told)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterator
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 from specops.config.patch import Patch, load_patches
+from specops.lab import environment
 from specops.lab import lab as labs
 from specops.lab.lab import LabState
 from specops.steps.diff import parse_diff
@@ -26,7 +30,7 @@ V2 = (
     "server.args.disable-overlap-schedule=false",
 )
 """EAGLEWorkerV2 instead of the playbook's EAGLEWorker with 4 branches, 5 steps and 16 tokens."""
-DEADLINE_S = 1500
+DEADLINE_S = 2700
 """Of one command: rehearsal, load and the whole smoke test, on a machine that may be busy."""
 CHECKS = tuple(f"S{n}" for n in range(8))
 
@@ -112,22 +116,31 @@ def vendor_edits(package: Path, release: str = RELEASE, count: int = 20) -> dict
     return edited
 
 
-@contextmanager
-def edited(lab: LabState, files: dict[str, bytes]) -> Iterator[None]:
-    """Other bytes in some files of the install, by rename: they are hard links to what others use."""
-    package = Path(lab.package)
-    saved = {path: (package / path).read_bytes() for path in files}
-    try:
-        for path, content in files.items():
-            _replace(package / path, content)
-        yield
-    finally:
-        for path, content in saved.items():
-            _replace(package / path, content)
+def editable_checkout(lab: LabState, folder: Path, version: str, edits: Mapping[str, bytes]) -> LabState:
+    """The lab as a developer has it: a git checkout with edits of its own, installed editable into another
+    environment. Returns the lab with that as its host's install; the lab's own install is not touched."""
+    tree = folder / "checkout" / "python" / "sglang"
+    shutil.copytree(lab.package, tree, copy_function=environment.link)
+    number = (tree / "_version.py").read_bytes().replace(lab.release.encode(), version.encode())
+    for path, content in {**edits, "_version.py": number}.items():
+        (tree / path).unlink()  # a hard link to what others use
+        (tree / path).write_bytes(content)
+    (folder / "checkout" / ".gitignore").write_text("__pycache__/\n_version.py\n")
+    for words in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "ours"]):
+        git(folder / "checkout", *words)
+
+    subprocess.run([lab.python, "-m", "venv", "--without-pip", folder / "venv"], check=True)
+    (site,) = (folder / "venv").glob("lib/python3*/site-packages")
+    (site / f"sglang-{version}.dist-info").mkdir()
+    (site / "editable.pth").write_text(f"{tree.parent}\n{Path(lab.package).parent}\n")
+    made = replace(lab, python=str(folder / "venv" / "bin" / "python"), package=str(tree))
+    hosts = {"hosts": {lab.name: labs.inventory_entry(made)}}
+    made = replace(made, folder=str(folder))
+    made.inventory.write_text(json.dumps(hosts))
+    return made
 
 
-def _replace(path: Path, content: bytes) -> None:
-    temp = path.with_name(f".{path.name}.edit")
-    temp.write_bytes(content)
-    temp.chmod(path.stat().st_mode)
-    temp.rename(path)
+def git(folder: Path, *words: str) -> str:
+    who = ("-c", "user.name=dev", "-c", "user.email=dev@example.org")
+    argv = ["git", *who, *words]
+    return subprocess.run(argv, cwd=folder, check=True, capture_output=True, text=True).stdout

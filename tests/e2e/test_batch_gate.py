@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,20 +11,34 @@ from pathlib import Path
 import pytest
 import requests
 
+from specops.lab import lab as labs
 from specops.lab.lab import LabState
-from tests.e2e.older import CHECKS, V2, at, broken_gate, edited, older_lab, vendor_edits
+from tests.e2e.older import CHECKS, V2, at, broken_gate, editable_checkout, git, older_lab, vendor_edits
 from tests.e2e.server import can_bind, owner_of_port
 from tests.e2e.trees import digest_tree
+from tests.pristine import renew
 
 pytestmark = pytest.mark.lab
-DEPLOY = ("deploy", "--threshold", "5", "--yes", "--accept-unproven")
-"""Whatever proof.json says of the gate's bytes of today: this test is one more proof."""
+DEPLOY = ("deploy", "--threshold", "5", "--set", "smoke.budget_s=1800", "--yes", "--accept-unproven")
+"""Whatever proof.json says of the gate's bytes of today: this test is one more proof. And however busy the
+machine is: the checks wait for steps."""
+COPY = ("activation=copy", *V2, "smoke.checks=[S0, S1, S3]")
+NIGHTLY = "0.5.13.dev7+gabc1234"
 
 
 @pytest.fixture(scope="module")
-def older() -> Iterator[LabState]:
+def module_lab() -> Iterator[LabState]:
     with older_lab() as state:
         yield state
+
+
+@pytest.fixture
+def older(module_lab: LabState) -> LabState:
+    """Nothing serving, nothing that specops remembers, and the wheel's own bytes, whatever a test left."""
+    labs.stop_serving(module_lab)
+    shutil.rmtree(module_lab.state_dir, ignore_errors=True)
+    renew(module_lab)
+    return module_lab
 
 
 def gate_of(lab: LabState) -> dict[str, object]:
@@ -62,27 +77,34 @@ def test_v1_is_proven_a_broken_one_is_taken_back_and_so_is_all_of_it(older: LabS
     assert can_bind(older.port), "nothing was serving before"
 
 
-def test_v2_on_a_vendors_tree_by_rebase_and_drop(older: LabState, tmp_path: Path) -> None:
-    package = Path(older.package)
-    data = {"XDG_DATA_HOME": str(tmp_path / "data"), "SPECOPS_LAB_HOME": str(Path(older.folder))}
-    vendor = vendor_edits(package)
-    with edited(older, vendor):
-        edits = digest_tree(package)
-        rebased = at(older, "patch", "rebase", env=data)
-        assert rebased.code == 0, rebased.err + rebased.out
-        made = rebased.events("rebase")[0]["rebase"]
-        done = at(older, *DEPLOY, settings=V2, env=data)
-        assert done.code == 0, done.err + done.out[-3000:]
-        assert done.events("plan")[0]["plan"]["summary"]["patches"] == [made["id"]]
-        verdicts = {entry["id"]: entry["verdict"] for entry in done.entries("check")}
-        assert verdicts == dict.fromkeys(CHECKS, "pass")
-        again = at(older, *DEPLOY[:-1], settings=V2, env=data)
-        assert again.code == 0, again.err + again.out[-2000:]
-        assert not again.entries("starting"), "it is trusted here now, and nothing is to be done"
+def test_v2_on_a_developers_checkout_by_rebase_and_drop(older: LabState, tmp_path: Path) -> None:
+    """With edits of their own, at a version that is none, installed editable: patched in place."""
+    own, edits = digest_tree(Path(older.package)), vendor_edits(Path(older.package))
+    host = editable_checkout(older, tmp_path, NIGHTLY, edits)
+    data = {"XDG_DATA_HOME": str(tmp_path / "data")}
+    checkout = tmp_path / "checkout"
 
-        dropped = at(older, "patch", "drop", "--yes", settings=(*V2, "smoke.checks=[S0]"), env=data)
-        assert dropped.code == 0, dropped.err + dropped.out[-3000:]
-        assert digest_tree(package) == edits
+    refused = at(host, "deploy", "--threshold", "5", "--yes", settings=V2, env=data)
+    assert refused.code == 13, refused.out
+    assert f"specops patch rebase --host {host.name}" in refused.events("error")[0]["next_command"]
+    rebased = at(host, "patch", "rebase", env=data)
+    assert rebased.code == 0, rebased.err + rebased.out
+    made = rebased.events("rebase")[0]["rebase"]
+    assert (made["version"], made["proof"]) == (NIGHTLY, "unproven")
+
+    done = at(host, *DEPLOY, settings=V2, env=data)
+    assert done.code == 0, done.err + done.out[-3000:]
+    assert done.events("plan")[0]["plan"]["summary"]["patches"] == [made["id"]]
+    assert {entry["id"]: entry["verdict"] for entry in done.entries("check")} == dict.fromkeys(CHECKS, "pass")
+    assert set(git(checkout, "diff", "--name-only").split()) == {f"python/sglang/{path}" for path in edits}
+    again = at(host, *DEPLOY[:-1], settings=V2, env=data)
+    assert again.code == 0, again.err + again.out[-2000:]
+    assert not again.entries("starting"), "it is trusted here now, and nothing is to be done"
+
+    dropped = at(host, "patch", "drop", "--yes", settings=(*V2, "smoke.checks=[S0]"), env=data)
+    assert dropped.code == 0, dropped.err + dropped.out[-3000:]
+    assert git(checkout, "status", "--porcelain") == ""
+    assert digest_tree(Path(older.package)) == own
 
 
 def test_a_read_only_install_is_served_from_a_copy(older: LabState) -> None:
@@ -93,14 +115,14 @@ def test_a_read_only_install_is_served_from_a_copy(older: LabState) -> None:
         assert refused.code == 13, refused.out
         assert "activation=copy" in refused.events("error")[0]["next_command"]
 
-        done = at(older, *DEPLOY, settings=("activation=copy",))
+        done = at(older, *DEPLOY, settings=COPY)
         assert done.code == 0, done.err + done.out[-3000:]
         proof = next(entry["facts"] for entry in done.entries("done") if "ranks" in (entry["facts"] or {}))
         assert {"launcher", "sglang::scheduler"} <= {rank["title"] for rank in proof["ranks"]}
         assert {rank["file"] for rank in proof["ranks"]} == {proof["copy"]}
         assert Path(proof["copy"]).is_relative_to(older.state_dir)
         assert gate_of(older)["threshold"] == 5
-        again = at(older, *DEPLOY, settings=("activation=copy",))
+        again = at(older, *DEPLOY, settings=COPY)
         assert again.code == 0, again.err
         assert not again.entries("starting"), "it is so already"
 

@@ -49,7 +49,7 @@ def test_a_patch_fits_and_makes_the_bytes_that_git_makes(
 
 GATE = PATCHES["batch-gate"]
 LATER = ("0.5.15.post1", "0.5.18", "0.5.20", "0.5.23")
-OF_THE_MATRIX = ("0.5.5", "0.5.8", "0.5.10.post1", "0.5.12.post1", "0.5.18", "0.5.23")
+OF_THE_MATRIX = ("0.5.5", "0.5.8", "0.5.9", "0.5.12.post1", "0.5.18", "0.5.23")
 SAMPLE = ("0.5.5", "0.5.6.post2", "0.5.8", "0.5.10.post1", "0.5.12.post1", "0.5.13.post1", *LATER)
 
 
