@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from specops.config.overrides import parse_override
 from specops.config.patch import Patch, load_patches
 from specops.config.playbook import Playbook, load_playbook
+from specops.config.proof import patch_bytes
 from specops.engine.place import Place
 from specops.engine.plan import Plan
 from specops.engine.planner import Wish, make_plan
@@ -274,3 +276,30 @@ def test_where_an_install_or_a_copy_cannot_be_used_is_refused(patches: dict[str,
     patched.worker = BEFORE
     with pytest.raises(Refused, match="has changed this install in place"):
         in_copy(patches, patched)
+
+
+def test_the_gate_that_was_measured_to_be_faster_is_taken_where_the_install_fits(
+    patches: dict[str, Patch],
+) -> None:
+    """On a release with a gate of its own; what was measured holds for the bytes that were measured."""
+    folder = patches["gate"].folder
+    (folder / "patch.yaml").write_text(PATCH.replace("  0.5.12:", "  0.5.18:"))
+    measured = load_patches(folder.parent)
+    proof = {"release": "0.5.18", "worker": "v2", "topk": 1, "level": "gpu", "date": "2026-11-30"}
+    found = {**proof, "bytes": patch_bytes(measured["gate"], "0.5.18"), "to_native": 1.5}
+    (folder / "proof.json").write_text(json.dumps({"proofs": [found]}))
+    single = ("draft.topk=1", "draft.num_draft_tokens=0")
+
+    def chosen(*settings: str, worker: bytes = BEFORE) -> Plan:
+        made = load_playbook(
+            "lab", [parse_override(text) for text in settings], {"model": "/m", "draft": "/d"}
+        )
+        host: Any = Host("0.5.18", worker=worker)
+        planned = make_plan(PLACE, Wish(playbook=made, available=measured), host)
+        assert isinstance(planned, Plan)
+        return planned
+
+    assert chosen(*single).summary["gate"] == "batch-gate"
+    assert any("at least 1.5 times as fast as its native gate" in note for note in chosen(*single).notes)
+    assert chosen(*single, "gate.kind=native").summary["gate"] == "native"
+    assert chosen(*single, worker=VENDOR).summary["gate"] == "native"
