@@ -42,6 +42,16 @@ def keys(cls: type[Any]) -> dict[str, Field[Any]]:
     return {item.name: item for item in fields(cls) if item.init}
 
 
+def _hints(cls: type[Any]) -> dict[str, Any]:
+    """Worked out once a class: a patch of many releases has hundreds of nodes of one kind."""
+    if cls not in _HINTS:
+        _HINTS[cls] = get_type_hints(cls, include_extras=True)
+    return _HINTS[cls]
+
+
+_HINTS: dict[type[Any], dict[str, Any]] = {}
+
+
 def read_node(node: Node, cls: type[T], path: str = "") -> T:
     """Read a mapping into `cls`. `path` is the dotted place in the file, for errors.
 
@@ -50,7 +60,7 @@ def read_node(node: Node, cls: type[T], path: str = "") -> T:
     if not isinstance(node, MappingNode):
         raise complain(node, f"{label(path)}expected a mapping of keys, this is {describe(node)}")
     known = keys(cls)
-    hints = get_type_hints(cls, include_extras=True)
+    hints = _hints(cls)
     values: dict[str, Any] = {}
     for key, value in entries(node):
         spot = f"{path}.{key.value}" if path else key.value
