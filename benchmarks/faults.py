@@ -42,7 +42,7 @@ def main() -> int:
             write(rows)
     if whole:
         write(rows)
-    print(line(summarize(rows)), flush=True)
+    print(line(summary(rows)), flush=True)
     return 1 if any(problem_of(row) for row in rows) else 0
 
 
@@ -82,7 +82,7 @@ def problem_of(row: dict[str, Json]) -> str:
     return "" if fine else f"{words}: ended {row['ended']}; {row['wrong']}; {row['leftovers']}"
 
 
-def summarize(rows: list[dict[str, Json]]) -> dict[str, int]:
+def summary(rows: list[dict[str, Json]]) -> dict[str, int]:
     cuts = [row for row in rows if "bug" not in row]
     planted = [row for row in rows if row.get("bug") not in (None, bugs.NO_BUG.id)]
     red = any(row.get("bug") == bugs.NO_BUG.id and row["found"] for row in rows)
@@ -116,7 +116,7 @@ def write(rows: list[dict[str, Json]]) -> None:
         "machine": {"cpus": os.cpu_count(), "gpu": "none", "kernel": platform.release()},
         "versions": {"specops": specops.__version__, "python": platform.python_version()},
         "rows": rows,
-        "summary": summarize(rows),
+        "summary": summary(rows),
     }
     RESULT.parent.mkdir(exist_ok=True)
     RESULT.write_text(json.dumps(whole, indent=1) + "\n")
