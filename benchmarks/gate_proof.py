@@ -44,6 +44,8 @@ BAD_LINES = re.compile(
     r"memory leak|leak detected|Traceback|ZeroDivision|Scheduler hit an exception|AssertionError"
 )
 THRESHOLD = 5
+READY_S = 900
+"""For a start beside other work; a server that died is noticed at once."""
 V2_ALONE = (0, 5, 13, 0)
 """From here on EAGLEWorkerV2 is the only worker."""
 
@@ -157,7 +159,8 @@ class Bench:
         forwards = self.work / f"{name}.forwards"
         forwards.unlink(missing_ok=True)
         env = gate_labs.environment(self.lab, *trees, LAB_FORWARDS=str(forwards), **extra)
-        return older.serve(self.lab, arguments, self.port, self.work / f"{name}.log", env)
+        log = self.work / f"{name}.log"
+        return older.serve(self.lab, arguments, self.port, log, env, deadline_s=READY_S)
 
 
 FEATURES: dict[str, dict[str, Any]] = {

@@ -87,6 +87,26 @@ def speculation_believes_in_cuda(module):
     module.is_cuda = is_cuda
 
 
+class _TorchHere:
+    """torch, but what is asked for on "cuda" is made on the CPU."""
+
+    def __getattr__(self, name):
+        import torch
+
+        return getattr(torch, name)
+
+    def arange(self, *args, device=None, **kwargs):
+        import torch
+
+        return torch.arange(*args, device="cpu" if device == "cuda" else device, **kwargs)
+
+
+@after("sglang.srt.speculative.spec_utils")
+def trees_are_where_their_tokens_are(module):
+    # Up to 0.5.5.post2 the device of a tree is named in words.
+    module.torch = _TorchHere()
+
+
 @after("torch.cuda")
 def nothing_to_wait_for(module):
     module.synchronize = lambda *_args, **_kwargs: None
