@@ -1,8 +1,8 @@
 """Rebuilds the batch gate's matrix from the wheels: `python -m benchmarks.patch_matrix [RELEASE ...]`.
 
 Writes results/patch_matrix.json and the matrix in README.md. `--pin` first pins patch.yaml to the wheels'
-bytes and to what its diffs make of them. `--keep` checks only releases that are new in it or had no
-environment.
+bytes and to what its diffs make of them. `--keep` checks only the releases named, and those that are new
+in it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from benchmarks.gate_rows import today
 from specops.config.patch import Patch, load_patch
 from specops.config.proof import load_proofs
 from specops.lab.matrix import NOT_RUN, Cell, Checked, build_matrix, cells_of
-from specops.lab.releases import find_prepared
 from specops.lab.wheels import default_home, unpack_release
 from specops.steps.pin import pin
 
@@ -46,17 +45,16 @@ def main() -> int:
     if options.pin:
         pin_all(patch, options.home)
         patch = load_patch(options.patch)
-    releases = options.releases or list(patch.releases)
+    releases = list(patch.releases) if options.keep or not options.releases else options.releases
     proofs = load_proofs(patch.folder)
     known = checked_before() if options.keep else {}
     cells = []
     for release in releases:
-        again = release in known and known[release].imports == "no environment"
-        if release in known and not (again and find_prepared(release, options.home)):
+        if release in known and release not in options.releases:
             cells += cells_of(patch, proofs, release, known[release])
         else:
             cells += build_matrix(patch, proofs, [release], options.home, told)
-    if not options.releases:
+    if options.keep or not options.releases:
         RESULT.write_text(json.dumps(result(cells), indent=1) + "\n", encoding="utf-8")
         README.write_text(with_section(README.read_text(encoding="utf-8"), cells), encoding="utf-8")
     return 0 if all(cell.applies and cell.imports != "no" and cell.flags != "no" for cell in cells) else 1
