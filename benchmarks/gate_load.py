@@ -16,6 +16,9 @@ import aiohttp
 
 WORDS = ["the", "license", "may", "import", "class", "return", "self", "you", "copy", "use", "of", "this"]
 
+IN_PIECES = "0.5.5"
+"""It and its posts stream in each chunk the ids since the one before; all others stream all of them."""
+
 
 @dataclass(kw_only=True, slots=True)
 class Answer:
@@ -27,8 +30,9 @@ class Answer:
 
 
 class Client:
-    def __init__(self, port: int, session: aiohttp.ClientSession) -> None:
+    def __init__(self, port: int, session: aiohttp.ClientSession, pieces: bool) -> None:
         self.url = f"http://127.0.0.1:{port}"
+        self.pieces = pieces
         self.session = session
 
     async def ask(self, text: str, tokens: int, answer: Answer | None = None, **more: Any) -> Answer:
@@ -44,8 +48,9 @@ class Client:
             async for line in response.content:
                 if line.startswith(b"data: {"):
                     event = json.loads(line[6:])
-                    answer.meta, answer.tokens = event["meta_info"], event["output_ids"]
+                    answer.meta = event["meta_info"]
                     answer.counts.append(answer.meta["completion_tokens"])
+                    answer.tokens = (answer.tokens if self.pieces else []) + event["output_ids"]
         return answer
 
     async def gate(self) -> dict[str, Any]:
@@ -83,13 +88,13 @@ class Client:
 
 
 @asynccontextmanager
-async def client(port: int) -> AsyncIterator[Client]:
+async def client(port: int, release: str = "") -> AsyncIterator[Client]:
     # No kept connections: an idle one that the server closes looks like a failed request.
     connector = aiohttp.TCPConnector(limit=0, force_close=True)
     async with aiohttp.ClientSession(
         connector=connector, timeout=aiohttp.ClientTimeout(total=300), read_bufsize=1 << 20
     ) as session:
-        yield Client(port, session)
+        yield Client(port, session, pieces=release.startswith(IN_PIECES))
 
 
 def prompt(chance: random.Random, words: int) -> str:

@@ -209,14 +209,14 @@ Reference = tuple[list[Answer], dict[str, list[Answer]]]
 
 
 async def reference(bench: Bench) -> Reference:
-    async with client(bench.port) as server:
+    async with client(bench.port, bench.case.release) as server:
         answers = [await server.ask(text, tokens) for text, tokens in crossing_prompts(bench.load.prompts)]
         return answers, await feature_answers(server)
 
 
 async def gated(bench: Bench, want: Reference) -> dict[str, Any]:
     longest = bench.case.steps + 1
-    async with client(bench.port) as server:
+    async with client(bench.port, bench.case.release) as server:
         got = await ask_in_waves(server, crossing_prompts(bench.load.prompts))
         features = await feature_answers(server, not_in_stock(bench.case))
         differ = [name for name, found in features.items() if not same_feature(name, found, want[1][name])]
