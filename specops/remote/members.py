@@ -25,12 +25,19 @@ def find_option(argv: Sequence[str], *names: str) -> str | None:
 
 
 def is_sglang(argv: Sequence[str]) -> bool:
-    """A server's launcher or one of its workers, by its own command line."""
+    """A server's launcher or one of its workers, by its own command line.
+
+    Where the interpreter lies says nothing (an environment may be called sglang, and our own programs run in
+    it too), nor does a folder that is named later, nor the text of a program given by -c.
+    """
     if any(word.startswith("sglang::") for word in argv[:1]):
         return True
     program = os.path.basename(argv[0]) if argv else ""
     interpreted = program.startswith(("python", "pypy")) or program == "sglang"
-    return interpreted and any("sglang" in word for word in argv[:8])
+    if program == "sglang":
+        return True
+    told = (word for word in argv[1:8] if "\n" not in word and (word.endswith(".py") or word[:1] != "/"))
+    return interpreted and any("sglang" in word for word in told)
 
 
 def find_launcher(processes: Processes, pid: int) -> int:

@@ -15,7 +15,7 @@ from typing import cast
 import pytest
 
 from specops.lab.processes import free_port
-from specops.remote import procs, stop
+from specops.remote import members, procs, stop
 from specops.remote.context import Context
 from specops.remote.users import find_ranks, find_users
 
@@ -107,3 +107,23 @@ def test_ranks_of_a_dead_launcher_are_found_by_what_they_have_loaded_and_stopped
         for pid in (lost, engine):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize(
+    ("argv", "is_server"),
+    [
+        (["/opt/sglang/bin/python", "-m", "sglang.launch_server", "--port", "1"], True),
+        (["/usr/bin/python3.12", "-B", "/opt/x/sglang/launch_server.py"], True),
+        (["/opt/x/bin/sglang", "serve", "--model-path", "/m"], True),
+        (["sglang::scheduler"], True),
+        (["/opt/sglang/bin/python", "-I", "/proc/self/fd/5", "keep", "/data/sglang/state/server.log"], False),
+        (["/opt/sglang/bin/python", "-c", '"""Imports\nsglang.srt and ends."""', "/s/rehearsal"], False),
+        (["/opt/sglang/bin/python", "train.py"], False),
+        (["/usr/bin/vim", "sglang.py"], False),
+    ],
+)
+def test_an_environment_called_sglang_makes_no_server_of_what_runs_in_it(
+    argv: list[str], is_server: bool
+) -> None:
+    """specops' own log keeper, in the lab's environment, was shown as another server on port 30000."""
+    assert members.is_sglang(argv) is is_server
