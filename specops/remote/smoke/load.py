@@ -74,11 +74,16 @@ class Stream:
             return
         self.meta = event.get("meta_info") or {}
         count = int(self.meta.get("completion_tokens") or 0)
-        self.ids = event.get("output_ids") or self.ids
-        self.text = event.get("text", self.text)
+        self._take_words(event.get("output_ids") or [], event.get("text") or "", count)
         if count > self.tokens:
             verifies = self.meta.get("spec_verify_ct")
             self.chunks.append(Chunk(time.monotonic(), count, int(verifies) if verifies else None))
+
+    def _take_words(self, ids: list[int], text: str, count: int) -> None:
+        """A line repeats the whole answer, or brings what is new: the ids on 0.5.5 and its posts, both with
+        --incremental-streaming-output."""
+        self.ids = ids if len(ids) >= count else [*self.ids, *ids]
+        self.text = text if text.startswith(self.text) else self.text + text
 
 
 def _error_words(error: Json) -> str:

@@ -7,8 +7,10 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import pytest
 from aiohttp import web
 
+from specops.remote.smoke.load import Stream
 from specops.remote.smoke.run import run_smoke
 from tests.unit.remote.smoke_bench import make_spec
 
@@ -137,3 +139,15 @@ def test_a_step_is_asked_for_by_itself_whatever_the_servers_interval() -> None:
 
     smoke_at(answer, checks=["S1"])
     assert set(asked) == {1}
+
+
+@pytest.mark.parametrize("texts", [("a", "ab", "abcd"), ("a", "b", "cd")])
+@pytest.mark.parametrize("ids", [([1], [1, 2], [1, 2, 3, 4]), ([1], [2], [3, 4])])
+def test_an_answer_is_whole_however_it_is_streamed(
+    texts: tuple[str, ...], ids: tuple[list[int], ...]
+) -> None:
+    """0.5.5 sends the ids of each chunk alone: S7 would have called every answer of it too short."""
+    stream = Stream(prompt="p", asked=4)
+    for count, text, some in zip((1, 2, 4), texts, ids, strict=True):
+        stream.take({"text": text, "output_ids": some, "meta_info": {"completion_tokens": count}})
+    assert (stream.ids, stream.text, stream.tokens) == ([1, 2, 3, 4], "abcd", 4)
