@@ -17,7 +17,8 @@ import aiohttp
 WORDS = ["the", "license", "may", "import", "class", "return", "self", "you", "copy", "use", "of", "this"]
 
 IN_PIECES = "0.5.5"
-"""It and its posts stream in each chunk the ids since the one before; all others stream all of them."""
+"""It and its posts stream in each chunk the ids since the one before; all others stream all of them. Chunks
+that come together are one, and then ids are lost: what a stream said is compared by its text there."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -26,7 +27,12 @@ class Answer:
 
     counts: list[int] = field(default_factory=list)
     tokens: list[int] = field(default_factory=list)
+    text: str = ""
     meta: dict[str, Any] = field(default_factory=dict)
+
+    def take(self, event: dict[str, Any]) -> None:
+        self.meta, self.tokens, self.text = event["meta_info"], event["output_ids"], event["text"]
+        self.counts.append(self.meta["completion_tokens"])
 
 
 class Client:
@@ -41,17 +47,23 @@ class Client:
         `answer` is filled while the stream runs. `more`: sampling parameters, or `body` for other fields.
         """
         answer = answer or Answer()
-        body = {"text": text, "stream": True, **more.pop("body", {})}
+        # Where a stream loses ids, what nobody watches is asked for in one piece.
+        streamed = answer is not None or not self.pieces
+        body = {"text": text, "stream": streamed, **more.pop("body", {})}
         body["sampling_params"] = {"max_new_tokens": tokens, "temperature": 0, "ignore_eos": True, **more}
         async with self.session.post(f"{self.url}/generate", json=body) as response:
             response.raise_for_status()
+            if not streamed:
+                answer.take(await response.json())
+                return answer
             async for line in response.content:
                 if line.startswith(b"data: {"):
-                    event = json.loads(line[6:])
-                    answer.meta = event["meta_info"]
-                    answer.counts.append(answer.meta["completion_tokens"])
-                    answer.tokens = (answer.tokens if self.pieces else []) + event["output_ids"]
+                    answer.take(json.loads(line[6:]))
         return answer
+
+    def agree(self, one: Answer, other: Answer) -> bool:
+        """Whether both said the same words."""
+        return one.text == other.text if self.pieces else one.tokens == other.tokens
 
     async def gate(self) -> dict[str, Any]:
         async with self.session.get(f"{self.url}/get_server_info") as response:
@@ -157,9 +169,9 @@ async def disturb_victim(server: Client, seed: int, longest: int) -> dict[str, A
     async with server.session.post(
         f"{server.url}/tokenize", json={"model": "tiny", "prompt": text, "add_special_tokens": False}
     ) as response:
-        ids = (await response.json())["tokens"] + victim.tokens[:left]
-    follow = await server.ask("", 60, body={"input_ids": ids, "text": None})
-    alone = await server.ask(text, 600)
+        ids = (await response.json())["tokens"] + await first_tokens(server, victim, text, left)
+    follow = await server.ask("", 60, Answer(), body={"input_ids": ids, "text": None})
+    alone = await server.ask(text, 600, Answer())
     after = accept_length(victim, cut, cut + 75, longest)
     same = accept_length(alone, cut, cut + 75, longest)
     return {
@@ -171,8 +183,13 @@ async def disturb_victim(server: Client, seed: int, longest: int) -> dict[str, A
         "alone": round(same, 2),
         "ratio": round(after / same, 3),
         "follow_up": round(accept_length(follow, 0, 60, longest), 2),
-        "same_text": victim.tokens == alone.tokens,
+        "same_text": server.agree(victim, alone),
     }
+
+
+async def first_tokens(server: Client, victim: Answer, text: str, count: int) -> list[int]:
+    """The first ids of an answer; asked for again in one piece where its stream may have lost some."""
+    return ((await server.ask(text, count)) if server.pieces else victim).tokens[:count]
 
 
 async def soak(server: Client, seconds: float) -> Counter[str]:

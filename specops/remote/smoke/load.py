@@ -81,8 +81,12 @@ class Stream:
 
     def _take_words(self, ids: list[int], text: str, count: int) -> None:
         """A line repeats the whole answer, or brings what is new: the ids on 0.5.5 and its posts, both with
-        --incremental-streaming-output."""
-        self.ids = ids if len(ids) >= count else [*self.ids, *ids]
+        --incremental-streaming-output. Pieces that came together are one, with the ids of the last alone:
+        then there are none that could be compared."""
+        if len(ids) >= count:
+            self.ids = ids
+        else:
+            self.ids = [*self.ids, *ids] if len(self.ids) + len(ids) == count else []
         self.text = text if text.startswith(self.text) else self.text + text
 
 

@@ -151,3 +151,10 @@ def test_an_answer_is_whole_however_it_is_streamed(
     for count, text, some in zip((1, 2, 4), texts, ids, strict=True):
         stream.take({"text": text, "output_ids": some, "meta_info": {"completion_tokens": count}})
     assert (stream.ids, stream.text, stream.tokens) == ([1, 2, 3, 4], "abcd", 4)
+
+
+def test_an_answer_whose_pieces_were_merged_has_no_ids_to_compare() -> None:
+    stream = Stream(prompt="p", asked=6)
+    for count, some in ((1, [1]), (4, [4]), (5, [5]), (6, [6])):
+        stream.take({"text": "x" * count, "output_ids": some, "meta_info": {"completion_tokens": count}})
+    assert (stream.ids, stream.tokens) == ([], 6)
