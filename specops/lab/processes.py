@@ -17,6 +17,7 @@ from specops.lab.state import COOKIE
 TERM_WAIT_S = 8.0
 KILL_WAIT_S = 10.0
 RECORD = "started.jsonl"
+HIGHEST_PORT, GRPC_ABOVE = 65535, 10_000
 """In a lab's folder: pid and start ticks of what was started. sshd writes its title over its environment,
 so that neither it nor its sessions can be known by what they carry."""
 
@@ -146,9 +147,13 @@ def can_bind(port: int) -> bool:
 
 
 def free_port(wish: int | None = None) -> int:
-    """`wish` where it can be bound, else any."""
+    """`wish` where it can be bound, else any that leaves room above it: SGLang since 0.5.11 derives one
+    for gRPC from it, and does not start where that is none."""
     if wish is not None and can_bind(wish):
         return wish
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    while True:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = int(probe.getsockname()[1])
+        if port <= HIGHEST_PORT - GRPC_ABOVE:
+            return port
