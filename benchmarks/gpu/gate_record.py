@@ -22,6 +22,7 @@ from specops.config.patch import load_patch
 from specops.config.proof import Proof, keep_proof, patch_bytes
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
+ENOUGH = 3
 UNPATCHED = ("no-spec", "always-on", "native")
 PATCHED = ("gated", "tuned", "always-open", "always-closed")
 Row = dict[str, Any]
@@ -126,13 +127,22 @@ def keep_proofs(rows: list[Row], gate: str, release: str) -> None:
 
 
 def to_native(rows: list[Row], worker: str, gate: str) -> float:
-    """The lowest over the levels above T of our closed tok/s to SGLang's own gate's; 0 without its rows."""
+    """The lowest over the levels above T of our closed tok/s to SGLang's own gate's; 0 without its rows, and
+    below three of each at every level: deploys choose by this figure."""
     closed = [line for line in summarize(rows) if (line["worker"], line["batch_gate"]) == (worker, gate)]
     ratios = [
         line["gated"] / line["native"]
         for line in closed
         if "native" in line and plays_plain(rows, worker, "gated", line["C"])
     ]
+    seen = [
+        len(speeds(rows, worker, arm, line["C"], gate if arm == "gated" else None))
+        for line in closed
+        for arm in ("gated", "native")
+        if plays_plain(rows, worker, "gated", line["C"])
+    ]
+    if min(seen, default=0) < ENOUGH:
+        return 0.0
     return round(min(ratios), 2) if ratios else 0.0
 
 

@@ -37,7 +37,10 @@ def is_sglang(argv: Sequence[str]) -> bool:
     if program == "sglang":
         return True
     told = (word for word in argv[1:8] if "\n" not in word and (word.endswith(".py") or word[:1] != "/"))
-    return interpreted and any("sglang" in word for word in told)
+    script = next(
+        (word for word in argv[1:] if not word.startswith("-")), ""
+    )  # python /venv/bin/sglang serve
+    return interpreted and (os.path.basename(script) == "sglang" or any("sglang" in word for word in told))
 
 
 def find_launcher(processes: Processes, pid: int) -> int:

@@ -115,6 +115,7 @@ def test_ranks_of_a_dead_launcher_are_found_by_what_they_have_loaded_and_stopped
         (["/opt/sglang/bin/python", "-m", "sglang.launch_server", "--port", "1"], True),
         (["/usr/bin/python3.12", "-B", "/opt/x/sglang/launch_server.py"], True),
         (["/opt/x/bin/sglang", "serve", "--model-path", "/m"], True),
+        (["/opt/x/bin/python3", "/opt/x/bin/sglang", "serve", "--model-path", "/m"], True),
         (["sglang::scheduler"], True),
         (["/opt/sglang/bin/python", "-I", "/proc/self/fd/5", "keep", "/data/sglang/state/server.log"], False),
         (["/opt/sglang/bin/python", "-c", '"""Imports\nsglang.srt and ends."""', "/s/rehearsal"], False),

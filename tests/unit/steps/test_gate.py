@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from specops.config.patch import load_patch
+from specops.config.proof import Proof, keep_proof, patch_bytes
 from specops.engine.proven import faster_than_native
 from specops.errors import Refused
 from specops.steps.gate import Gate, captured_sizes, choose_gate, native_config, parse_release, sizes_for
@@ -77,14 +79,21 @@ def test_the_faster_one_of_two_gates_is_taken_where_somebody_measured() -> None:
     assert "takes 1" in chosen("auto", "0.5.18", topk=4).why
 
 
-def test_what_was_measured_holds_for_those_bytes_and_that_setting_alone() -> None:
-    shipped_gate = load_patch(Path(__file__).parents[3] / "patches" / "batch-gate")
+def test_what_was_measured_holds_for_those_bytes_and_that_setting_alone(tmp_path: Path) -> None:
+    shipped = Path(__file__).parents[3] / "patches" / "batch-gate"
+    shipped_gate = load_patch(shutil.copytree(shipped, tmp_path / "batch-gate"))
+    release = "0.5.15.post1"
+    found = Proof(
+        release=release, worker="v2", topk=1, level="gpu", bytes=patch_bytes(shipped_gate, release),
+        date="2026-11-30", closed_steps=9, to_native=1.5,
+    )  # fmt: skip
+    keep_proof(shipped_gate.folder, found)
     measured = faster_than_native([shipped_gate], "0.5.15.post1", 1)
     assert measured is not None
     assert (measured[0], measured[1] > 1) == ("batch-gate", True)
     assert faster_than_native([shipped_gate], "0.5.15.post1", 4) is None
     assert faster_than_native([shipped_gate], "0.5.12.post1", 1) is None
-    release = shipped_gate.releases["0.5.15.post1"]
-    other = replace(release, files=release.files[1:])
+    content = shipped_gate.releases["0.5.15.post1"]
+    other = replace(content, files=content.files[1:])
     edited = replace(shipped_gate, releases={**shipped_gate.releases, "0.5.15.post1": other})
     assert faster_than_native([edited], "0.5.15.post1", 1) is None
