@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint unit e2e e2e-older faults zoo zoo-deploys smoke-healthy smoke-url gate-proof patch-matrix clean
+.PHONY: demo test lint unit e2e e2e-older e2e-tp faults zoo zoo-deploys smoke-healthy smoke-url gate-proof patch-matrix clean
 
 $(READY): pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "specops needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
@@ -31,6 +31,9 @@ e2e: $(READY)
 
 e2e-older: $(READY)
 	SPECOPS_E2E_OLDER=1 $(BIN)/python -m pytest -o timeout=9000 tests/e2e/test_batch_gate.py
+
+e2e-tp: $(READY)
+	SPECOPS_E2E_TP=1 $(BIN)/python -m pytest -o timeout=3600 tests/e2e/test_two_ranks.py
 
 zoo: $(READY)
 	$(BIN)/python -m benchmarks.zoo

@@ -161,7 +161,7 @@ def main() -> int:
         said = f"{number:3} {row['phase']:16}{row['victim']:12}{row['stop_s']:6.1f} s"
         print(f"{said}  {row['leftovers']}", flush=True)
         write(rows, asked.out)
-    for phase, count in collections.Counter(row["phase"] for row in rows).most_common():
+    for phase, count in summary(rows)["phases"].items():
         print(f"{phase:18}{'#' * count} {count}")
     return 0 if not any(row["leftovers"] for row in rows) else 1
 
@@ -174,16 +174,23 @@ def write(rows: list[dict[str, Json]], out: Path) -> None:
         "machine": {"cpus": os.cpu_count(), "gpu": "none"},
         "versions": {"specops": specops.__version__, "sglang": RELEASE},
         "rows": rows,
-        "summary": {
-            "cycles": len(rows),
-            "leftovers": sum(bool(row["leftovers"]) for row in rows),
-            "phases": dict(collections.Counter(row["phase"] for row in rows)),
-            "victims": dict(collections.Counter(row["victim"] for row in rows)),
-            "stop_s_max": max((row["stop_s"] for row in rows), default=None),
-        },
+        "summary": summary(rows),
     }
     out.parent.mkdir(exist_ok=True)
     out.write_text(json.dumps(whole, indent=1) + "\n")
+
+
+def summary(rows: list[dict[str, Json]]) -> dict[str, Json]:
+    """With the histogram of the phases in which a server was struck, in the order of a load."""
+    phases = collections.Counter(row["phase"] for row in rows)
+    return {
+        "cycles": len(rows),
+        "leftovers": sum(bool(row["leftovers"]) for row in rows),
+        "phases": {phase: phases[phase] for phase in sorted(phases, key=_rank)},
+        "victims": dict(sorted(collections.Counter(row["victim"] for row in rows).items())),
+        "without_a_victim": sum(not row["struck"] for row in rows),
+        "stop_s_max": max((row["stop_s"] for row in rows), default=None),
+    }
 
 
 if __name__ == "__main__":
