@@ -95,6 +95,9 @@ def run(argv: list[str]) -> int:
 
 
 def _run_command(argv: list[str]) -> int:
+    from specops.cli import early
+
+    early.begin(argv)
     import typer
 
     try:
@@ -104,6 +107,8 @@ def _run_command(argv: list[str]) -> int:
         raise KeyboardInterrupt from None
     except typer.Exit as ended:
         return int(ended.exit_code)
+    finally:
+        early.end()
 
 
 def code_of(value: Any) -> int:

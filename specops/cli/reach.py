@@ -116,17 +116,8 @@ def list_overrides(
 def _open(
     asked: Where, target: Target, playbook_name: str | None, overrides: Sequence[Override]
 ) -> Iterator[Reach]:
-    from specops.connect.opening import open_connector
-    from specops.ui.ask import ask_passphrase
-
     # First, so that the connection is made while everything else is read.
-    connector = open_connector(
-        target.host,
-        python=target.instance.python,
-        accept_new_host_key=asked.accept_new_host_key,
-        ask_passphrase=ask_passphrase,
-    )
-    with closing(connector):
+    with closing(_connect(asked, target)) as connector:
         from specops.config.playbook import load_playbook
         from specops.engine.place import find_place
         from specops.ui.output import make_output
@@ -137,6 +128,19 @@ def _open(
         output = make_output(as_json=asked.as_json, host=place.host)
         with closing(output):
             yield Reach(output=output, connector=connector, place=place, playbook=playbook)
+
+
+def _connect(asked: Where, target: Target) -> Connector:
+    from specops.cli import early
+    from specops.connect.opening import open_connector
+    from specops.ui.ask import ask_passphrase
+
+    return early.take(target, accept_new=asked.accept_new_host_key) or open_connector(
+        target.host,
+        python=target.instance.python,
+        accept_new_host_key=asked.accept_new_host_key,
+        ask_passphrase=ask_passphrase,
+    )
 
 
 def describe_params(params: Mapping[str, Json]) -> dict[str, Json]:

@@ -33,6 +33,9 @@ BOOTSTRAP = ";".join(
         'n=h["nonce"]',
         r'sys.stdout.write("\x1e"+n+" "+json.dumps({"event":"received"})+"\n")',
         "sys.stdout.flush()",
+        "import zipimport as q",
+        'q.zipimporter.get_filename=lambda s,m:s.archive+"/"+s.prefix+m.rpartition(".")[2]'
+        '+("/__init__.py" if s.is_package(m) else ".py")',
         'f=os.memfd_create("agent")',
         'w=open(f,"wb",closefd=False)',
         "w.write(z)",
@@ -44,7 +47,10 @@ BOOTSTRAP = ";".join(
 )
 """One line without quotes of a shell's own, so that every login shell passes it on unchanged.
 
-`received` tells the controller that the whole request arrived: without it, nothing was changed."""
+`received` tells the controller that the whole request arrived: without it, nothing was changed.
+
+`get_filename` is replaced because zipimport's own compiles a module to tell its name, and then once more to
+load it: half of an agent's start."""
 
 
 def agent_argv(python: str, *, become: str | None = None) -> list[str]:

@@ -64,6 +64,27 @@ class StillRunning:
 Outcome = Unchanged | Planned | Deployed | RolledBack | RollbackFailed | RefusedOnHost | StillRunning
 
 
+def how(outcome: Outcome) -> str:
+    """In a word or two, for `--json`."""
+    match outcome:
+        case Unchanged():
+            return "unchanged"
+        case Planned():
+            return "planned"
+        case Deployed(inconclusive=()):
+            return "deployed"
+        case Deployed():
+            return "deployed, inconclusive"
+        case RolledBack():
+            return "rolled back"
+        case RollbackFailed():
+            return "rollback failed"
+        case RefusedOnHost():
+            return "refused"
+        case StillRunning():
+            return "still running"
+
+
 def exit_code(outcome: Outcome) -> int:
     """The blueprint's table; errors carry their own (specops.errors)."""
     match outcome:

@@ -166,13 +166,15 @@ class Listener:
 
 
 def read_listeners(port: int) -> list[Listener]:
-    found = []
+    found, mark = [], f":{port:04X} "
     for name, family in (("tcp", socket.AF_INET), ("tcp6", socket.AF_INET6)):
         try:
             lines = Path(f"/proc/net/{name}").read_text().splitlines()[1:]
         except OSError:
             continue
         for line in lines:
+            if mark not in line:  # a host with many connections has thousands of lines
+                continue
             fields = line.split()
             host, _, hex_port = fields[1].rpartition(":")
             if fields[3] == "0A" and int(hex_port, 16) == port:

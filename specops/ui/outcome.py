@@ -19,26 +19,6 @@ from specops.errors import SpecopsError
 from specops.ui.terminal import command
 
 
-def how(outcome: Outcome) -> str:
-    match outcome:
-        case Unchanged():
-            return "unchanged"
-        case Planned():
-            return "planned"
-        case Deployed(inconclusive=()):
-            return "deployed"
-        case Deployed():
-            return "deployed, inconclusive"
-        case RolledBack():
-            return "rolled back"
-        case RollbackFailed():
-            return "rollback failed"
-        case RefusedOnHost():
-            return "refused"
-        case StillRunning():
-            return "still running"
-
-
 def show_outcome(console: Console, outcome: Outcome, host: str) -> None:
     at = f" --host {host}" if host else ""
     match outcome:

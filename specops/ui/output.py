@@ -56,8 +56,7 @@ class JsonLines:
     def outcome(self, outcome: Outcome) -> None:
         from dataclasses import asdict
 
-        from specops.engine.outcome import exit_code
-        from specops.ui.outcome import how
+        from specops.engine.outcome import exit_code, how
 
         self._write(
             {"event": "outcome", "how": how(outcome), "exit_code": exit_code(outcome), **asdict(outcome)}

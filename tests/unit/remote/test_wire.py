@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import ast
 import json
 import os
 import subprocess
@@ -66,6 +67,21 @@ def test_the_agent_answers_from_its_zip_and_without_a_traceback(
     assert result is not None
     assert result["error"]["code"] == code
     assert "Traceback" not in result["error"]["message"]
+
+
+def test_a_module_of_the_agent_is_compiled_once() -> None:
+    """zipimport compiles it for its file's name, and again to load it: half of an agent's start."""
+    counting = (
+        "import atexit,sys,zipimport;seen=[];old=zipimport._compile_source;"
+        "zipimport._compile_source=lambda path,data:(seen.append(path),old(path,data))[1];"
+        "atexit.register(lambda:sys.stderr.write(repr((len(seen),len(set(seen))))));"
+    )
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", counting + BOOTSTRAP],
+        input=frame(agent_zip(), "history", {}, "n0"), capture_output=True, timeout=60, check=True,
+    )  # fmt: skip
+    compiled, modules = ast.literal_eval(done.stderr.decode())
+    assert compiled == modules > 5
 
 
 def test_a_child_of_another_name_is_refused(tmp_path: Path) -> None:
