@@ -46,9 +46,9 @@ class Client:
 
         `answer` is filled while the stream runs. `more`: sampling parameters, or `body` for other fields.
         """
-        answer = answer or Answer()
         # Where a stream loses ids, what nobody watches is asked for in one piece.
         streamed = answer is not None or not self.pieces
+        answer = answer or Answer()
         body = {"text": text, "stream": streamed, **more.pop("body", {})}
         body["sampling_params"] = {"max_new_tokens": tokens, "temperature": 0, "ignore_eos": True, **more}
         async with self.session.post(f"{self.url}/generate", json=body) as response:
