@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
+import json
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+from aiohttp import web
 
+from benchmarks.gate_load import Answer, client
 from benchmarks.gate_proof import read_forwards
 from specops.config.patch import load_patch
 from specops.steps.gate import parse_release
@@ -212,3 +216,31 @@ def test_the_judge_sees_an_open_and_a_closed_step_and_a_catch_up() -> None:
 )
 def test_the_judge_finds_a_draft_that_runs_while_closed(lines: list[str]) -> None:
     assert read_forwards(lines).draft_while_closed == 1
+
+
+async def lossy(request: web.Request) -> web.StreamResponse:
+    """0.5.5: a stream tells in each chunk what is new, and of chunks that came together the last."""
+    whole = {"text": "a b c", "output_ids": [1, 2, 3], "meta_info": {"completion_tokens": 3}}
+    if not (await request.json())["stream"]:
+        return web.json_response(whole)
+    body = f"data: {json.dumps({**whole, 'output_ids': [3]})}\n\ndata: [DONE]\n\n"
+    return web.Response(text=body, content_type="text/event-stream")
+
+
+def test_where_a_stream_loses_ids_an_answer_is_asked_for_in_one_piece_unless_it_is_watched() -> None:
+    async def ask() -> tuple[Answer, Answer, Answer]:
+        app = web.Application()
+        app.router.add_post("/generate", lossy)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        port = runner.addresses[0][1]
+        async with client(port, "0.5.5.post1") as older, client(port, "0.5.6") as later:
+            found = (await older.ask("", 3), await older.ask("", 3, Answer()), await later.ask("", 3))
+        await runner.cleanup()
+        return found
+
+    alone, watched, streamed = asyncio.run(ask())
+    assert alone.tokens == [1, 2, 3]
+    assert watched.tokens == streamed.tokens == [3]
+    assert watched.counts == [3]
