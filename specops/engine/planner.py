@@ -103,8 +103,8 @@ def ask(place: Place, wish: Wish) -> Question:
         contents=tuple(sorted(before)),
         files=tuple(sorted(files)),
         paths=(gate_path(place, playbook),),
-        models=tuple(path for path in models if path.startswith(("/", "~"))),
-        ports=derived_ports(playbook.server.args),
+        models=tuple(models),
+        ports=derived_ports(playbook.server.args, place.port),
         secrets=ask_for_secrets({**place.env, **playbook.env.set}, playbook.server.args),
     )
 

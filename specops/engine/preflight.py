@@ -97,7 +97,7 @@ def require_restorable(facts: HostFacts, accepted: bool, host: str) -> None:
 
 def require_models(facts: HostFacts, host: str) -> None:
     for model in facts.models.values():
-        if model.exists and model.complete:
+        if model.of_hub or (model.exists and model.complete):
             continue
         what = "is not there" if not model.exists else f"is incomplete: {model.detail}"
         raise Refused(

@@ -18,6 +18,8 @@ SHM_LEAST = GIB
 """NCCL's segments of a tensor-parallel server; containers give 64 MiB unless told otherwise."""
 FOREIGN = 0.05
 """Of a GPU's memory: more than this in other hands unbalances or starves a load."""
+DP_STEP, DP_PORTS, GRPC_STEP, LAST_PORT = 233, 6, 10000, 65535
+"""DP attention talks over TCP from port + 233 on (all releases); the gRPC mode's port is port + 10000."""
 UNSIZED = ("load-format", "quantization", "cpu-offload-gb", "dp-size", "ep-size")
 """Flags with which the weights on disk are not the weights on a GPU."""
 
@@ -87,7 +89,7 @@ def _all(facts: HostFacts, playbook: Playbook) -> Iterator[Check]:
         yield _tokenizer(target, playbook)
     if draft:
         yield _model("draft", draft)
-    if target and draft:
+    if target and draft and target.config and draft.config:
         yield from _pair(target.config, draft.config)
     weights = (target.bytes if target else 0) + (draft.bytes if draft else 0)
     if weights:
@@ -103,10 +105,15 @@ def _all(facts: HostFacts, playbook: Playbook) -> Iterator[Check]:
 
 
 def _model(name: str, model: Model) -> Check:
+    if model.of_hub and not model.complete:
+        what = "is not in the hub's cache" if not model.exists else f"is not whole there ({model.detail})"
+        return Check(name=name, verdict="warn", saw=f"{model.path} {what}: SGLang downloads it at its start")
     return Check(name=name, verdict="ok", saw=f"{model.files} weight files, {gib(model.bytes)}, all there")
 
 
 def _tokenizer(model: Model, playbook: Playbook) -> Check:
+    if model.of_hub and not model.complete:
+        return Check(name="tokenizer", verdict="ok", saw="comes with the model from the hub")
     elsewhere = playbook.server.args.get("tokenizer-path")
     if model.tokenizer or elsewhere or playbook.server.args.get("skip-tokenizer-init"):
         return Check(name="tokenizer", verdict="ok", saw=str(elsewhere or "beside the model"))
@@ -279,16 +286,22 @@ def _tools(tools: Mapping[str, str | None]) -> Check:
     )
 
 
-def derived_ports(args: Mapping[str, Any]) -> tuple[int, ...]:
-    """Ports beside its own that flags of a launch name; those that SGLang picks itself are free ones."""
+def derived_ports(args: Mapping[str, Any], port: int) -> tuple[int, ...]:
+    """Ports beside its own (`port`) that a launch binds: those that its flags name, and those that SGLang
+    counts up from them. What it picks by itself is free."""
     found = []
     for flag in ("nccl-port", "grpc-port", "disaggregation-bootstrap-port"):
         if str(args.get(flag, "")).isdigit():
             found.append(int(args[flag]))
-    port = str(args.get("dist-init-addr") or "").rpartition(":")[2]
-    if port.isdigit():
-        found.append(int(port))
-    return tuple(dict.fromkeys(found))
+    named = str(args.get("dist-init-addr") or "").rpartition(":")[2]
+    if named.isdigit():
+        found.append(int(named))
+    if args.get("enable-dp-attention"):
+        first = int(named) if named.isdigit() else port + DP_STEP * (1 if port + DP_STEP <= LAST_PORT else -1)
+        found += range(first, first + DP_PORTS)
+    if (args.get("smg-grpc-mode") or args.get("grpc-mode")) and "grpc-port" not in args:
+        found.append(port + GRPC_STEP)
+    return tuple(dict.fromkeys(each for each in found if 0 < each <= LAST_PORT))
 
 
 def gib(count: int) -> str:

@@ -63,7 +63,7 @@ def read_status(place: Place, connector: Connector) -> Status:
         unfinished=facts.state.unfinished,
         others=tuple(other.line for other in facts.state.others),
         gate=gate,
-        drift=(*_drift(facts), *([off] if off else [])),
+        drift=(*find_drift(facts), *([off] if off else [])),
     )
 
 
@@ -72,7 +72,8 @@ def _nobody(facts: HostFacts) -> str:
     return f"no SGLang server; the port is held by {holder}" if holder else "nothing"
 
 
-def _drift(facts: HostFacts) -> list[str]:
+def find_drift(facts: HostFacts) -> list[str]:
+    """Files and the server, against the deploy in force: a line for each that is not as it was left."""
     current, server = facts.state.current, facts.server
     if current is None:
         return []

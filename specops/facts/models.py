@@ -21,6 +21,11 @@ class Model:
     config: Mapping[str, Any] = field(default_factory=dict)
     """architectures, hidden_size, vocab_size, draft_vocab_size, target_hidden_size, num_hidden_layers."""
 
+    @property
+    def of_hub(self) -> bool:
+        """Named as the hub does (`org/name`), not as a folder: what is not in the cache can be fetched."""
+        return not self.path.startswith(("/", "~"))
+
 
 def parse_models(raw: dict[str, Any] | None) -> dict[str, Model]:
     return {

@@ -58,7 +58,7 @@ def read_facts(params: dict[str, Json]) -> dict[str, Json]:
         "models": {str(path): models.read_model(str(path)) for path in params.get("models") or ()},
         "gpus": gpus.with_held(gpus.read_gpus(), mine | {rank["pid"] for rank in ranks}),
         "room": room.read_room(
-            [*_folders(instance), *map(str, params.get("models") or ())],
+            [*_folders(instance), *(str(path) for path in params.get("models") or () if path[:1] in "/~")],
             [int(asked) for asked in params.get("ports") or ()],
             str(instance["python"]),
         ),

@@ -71,7 +71,7 @@ def find_folder(path: str) -> Path | None:
     folder = Path(os.path.expanduser(path))
     if folder.is_dir():
         return folder
-    if path.startswith(("/", "~", ".")) or path.count("/") != 1:
+    if path.startswith(("/", "~", ".")) or path.count("/") > 1:
         return None
     cache = os.environ.get("HF_HUB_CACHE") or os.path.join(
         os.environ.get("HF_HOME") or os.path.expanduser("~/.cache/huggingface"), "hub"

@@ -74,6 +74,16 @@ def test_patched_deploy_swaps_bytes_and_rollback_puts_them_back(lab: LabState) -
     assert (package / changed[0]).stat().st_mode & 0o777 == 0o644
     assert owner_of_port(lab.port) != old
 
+    # as a pip upgrade does: a new file in the place of the patched one
+    patched, upgraded = package / changed[0], package / "upgraded.py"
+    kept = patched.read_bytes()
+    upgraded.write_bytes(kept + b"# another release\n")
+    upgraded.replace(patched)
+    (drift,) = specops("status", "--host", "lab", "--json").events("status")[0]["status"]["drift"]
+    assert f"{changed[0]} is not as deploy" in drift
+    upgraded.write_bytes(kept)
+    upgraded.replace(patched)
+
     back = specops("rollback", "--host", "lab", "--yes", "--json")
     assert back.code == 0, back.err + back.out[-2000:]
     assert digest_tree(package) == before

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from specops.config.playbook import Playbook, load_playbook
+from specops.engine.preflight import require_models
 from specops.engine.room import GIB, check_room, derived_ports
 from specops.errors import Refused
 from specops.facts.host import HostFacts
@@ -102,12 +104,55 @@ def test_the_ports_of_a_launch_are_looked_at_on_the_host(tmp_path: Path) -> None
     with serving(tmp_path) as stand:
         free = free_port()
         args = {"nccl-port": stand.port, "dist-init-addr": f"127.0.0.1:{free}", "tokenizer-path": "x"}
-        ports = derived_ports(args)
+        ports = derived_ports(args, stand.port + 1)
         assert ports == (stand.port, free)
         found = room.read_room([str(tmp_path / "not" / "yet")], ports, "/usr/bin/python3")
         assert found["ports"][str(stand.port)]["pids"] == [stand.pid]
         assert found["ports"][str(free)] is None
         assert found["disks"][str(tmp_path / "not" / "yet")]["free"] > 0
+
+
+@pytest.mark.parametrize(
+    ("args", "port", "ports"),
+    [
+        ({}, 30000, ()),
+        ({"enable-dp-attention": True}, 30000, tuple(range(30233, 30239))),
+        ({"enable-dp-attention": True}, 65400, tuple(range(65167, 65173))),
+        ({"enable-dp-attention": True, "dist-init-addr": "box:5000"}, 30000, tuple(range(5000, 5006))),
+        ({"smg-grpc-mode": True}, 30000, (40000,)),
+        ({"smg-grpc-mode": True, "grpc-port": 50051, "enable-dp-attention": False}, 30000, (50051,)),
+    ],
+)
+def test_ports_that_sglang_counts_up_from_others_are_looked_at_too(
+    args: dict[str, Any], port: int, ports: tuple[int, ...]
+) -> None:
+    assert derived_ports(args, port) == ports
+
+
+def test_a_model_of_the_hub_is_looked_for_in_its_cache_and_never_refused(
+    tmp_path: Path, playbook: Playbook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    book = replace(
+        playbook,
+        model=replace(playbook.model, path="org/target"),
+        server=replace(playbook.server, tp=1, args={}),
+    )
+
+    def check() -> tuple[str, str]:
+        found = facts(models={"org/target": models.read_model("org/target")})
+        require_models(found, "box")
+        return said(found, book)["model"]
+
+    assert check() == ("warn", "org/target is not in the hub's cache: SGLang downloads it at its start")
+    snapshot = tmp_path / "models--org--target" / "snapshots" / "abc"
+    snapshot.mkdir(parents=True)
+    (snapshot / "config.json").write_text(json.dumps(TARGET))
+    verdict, saw = check()
+    assert (verdict, "no weights" in saw) == ("warn", True)
+    (snapshot / "model.safetensors").write_bytes(b"123")
+    (snapshot / "tokenizer.json").write_text("{}")
+    assert check() == ("ok", "1 weight files, 0 MiB, all there")
 
 
 def test_a_model_is_the_shards_of_its_index(tmp_path: Path) -> None:

@@ -34,6 +34,8 @@ def worker() -> None:
     """A child that may ignore TERM, leave the session, or write last words and die."""
     if os.environ.get("STANDIN_IGNORE_TERM"):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if os.environ.get("STANDIN_DRAIN_S"):
+        signal.signal(signal.SIGTERM, lambda *_: say("a worker was told to end"))
     for path in json.loads(os.environ.get("STANDIN_SHM") or "[]"):
         HELD.append(map_shared(path))
     time.sleep(600)
@@ -73,11 +75,24 @@ class Handler(BaseHTTPRequestHandler):
         return
 
 
+def drain(children: list[subprocess.Popen[bytes]]) -> None:
+    """As SGLang's launcher on TERM: its requests go on to their end, then it takes its workers with it."""
+    say("draining")
+    time.sleep(float(os.environ["STANDIN_DRAIN_S"]))
+    say("drained")
+    for child in children:
+        child.kill()
+        child.wait()
+    os._exit(0)
+
+
 def serve() -> None:
     words = [sys.executable, "-S", __file__, "sglang.worker"]
     children = [subprocess.Popen(words, start_new_session=bool(os.environ.get("STANDIN_NEW_SESSION")))]
     if os.environ.get("STANDIN_IGNORE_TERM"):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if os.environ.get("STANDIN_DRAIN_S"):
+        signal.signal(signal.SIGTERM, lambda *_: drain(children))
     for line in json.loads(os.environ.get("STANDIN_LOG") or "[]"):
         say(line)
     if os.environ.get("STANDIN_EXIT"):

@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import json
 import tarfile
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -83,3 +84,23 @@ def test_one_part_that_fails_costs_no_other(ctx: Context, monkeypatch: pytest.Mo
     index = json.loads((folder / "index.json").read_text())["files"]
     assert index["processes.json"] == "failed: RuntimeError: no processes today"
     assert index["cause.json"] == "ok"
+
+
+def test_stacks_come_from_py_spy_and_no_part_is_begun_once_time_is_over(
+    ctx: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spy = tmp_path / "py-spy"
+    spy.write_text('#!/bin/sh\necho "$1 $2 $3: in forward (worker.py:7), key hush-hush"\n')
+    spy.chmod(0o755)
+    port = free_port()
+    with deploying(ctx, port=port) as (on, _):
+        on.instance["python"] = str(tmp_path / "python")
+        on.vault.write_text(json.dumps({"secrets": {"key": "hush-hush"}}))
+        pid = launch.launch(on, {"launch": launch_spec(port)})["pid"]
+        await_true(lambda: procs.read_listeners(port))
+        stacks = (evidence.collect(on, {"id": "x"}) / "stacks.txt").read_text()
+        assert f"== {pid}\ndump --pid {pid}: in forward (worker.py:7)" in stacks
+        assert "hush-hush" not in stacks
+        monkeypatch.setattr(evidence, "BUDGET_S", -1.0)
+        index = json.loads((evidence.collect(on, {"id": "x"}) / "index.json").read_text())["files"]
+        assert set(index.values()) == {"left out: no time"}

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from specops.remote import launch, logout
+from specops.remote import launch, logout, procs, stop
 from specops.remote.context import Context
 
-from .servers import launch_spec
+from .servers import await_true, deploying, free_port, launch_spec
 
 
 @pytest.mark.parametrize(
@@ -49,3 +49,24 @@ def test_a_scope_goes_before_the_command_and_changes_nothing_else(ctx: Context, 
     assert start.argv == [*words, *plain.argv]
     assert start.env["XDG_RUNTIME_DIR"].startswith("/run/user/")
     assert logout.scope_argv("system", "d1")[1] == "--scope"
+
+
+def test_a_server_in_a_scope_is_the_same_process_and_is_stopped_like_any(
+    ctx: Context, tmp_path: Path
+) -> None:
+    """By a tool that takes systemd-run's words as it does for a scope: it becomes the command."""
+    tool = tmp_path / "systemd-run"
+    tool.write_text('#!/bin/sh\necho "$@" >&2\nwhile [ "$1" != -- ]; do shift; done\nshift\nexec "$@"\n')
+    tool.chmod(0o755)
+    port = free_port()
+    with deploying(ctx) as (on, _):
+        spec = {**launch_spec(port), "scope": "user"}
+        spec["env"] = {"base": "login", "path": [str(tmp_path)]}
+        note = launch.launch(on, {"launch": spec})
+        await_true(lambda: procs.read_listeners(port))
+        assert procs.port_holders(procs.scan_processes(), port) == {note["pid"]}
+        assert (procs.read_environ(note["pid"]) or {})[procs.COOKIE] == "d1"
+        log = (on.deploy_dir / "server.log").read_text()
+        assert log.startswith("--user --scope --quiet --collect --unit=specops-d1 -- ")
+        assert "fired up" in log
+        assert note["pid"] in stop.kill(on, {"cookie": "d1", "port": port})["stopped"]

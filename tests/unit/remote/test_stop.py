@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from specops.remote import capture, procs, restore, stop
+from specops.remote import capture, gpus, procs, restore, stop
 from specops.remote.context import Context, OpFailed
 
 from .servers import await_true, deploying, free_port, serving
@@ -29,6 +29,37 @@ def test_a_server_that_ignores_term_and_left_its_session_is_stopped(tmp_path: Pa
         assert procs.port_is_free(stand.port)
         again = stop.stop(on, {"pid": stand.pid, "start_ticks": ticks, "port": stand.port, **STOP})
         assert again["stopped"] == []
+
+
+def test_a_server_may_end_its_requests_before_anything_else_is_told_to_end(
+    tmp_path: Path, ctx: Context
+) -> None:
+    for takes_s, allowed_s, drained in (("0.7", 60.0, True), ("60", 0.2, False)):
+        with serving(tmp_path, STANDIN_DRAIN_S=takes_s) as stand, deploying(ctx) as (on, _):
+            ask = {"pid": stand.pid, "start_ticks": stand.start_ticks, "port": stand.port}
+            stop.stop(on, {**ask, "drain_s": allowed_s, "term_s": 0.2})
+            log = stand.log.read_text()
+            assert "draining" in log
+            assert ("drained" in log, "a worker was told to end" in log) == (drained, not drained)
+            assert procs.port_is_free(stand.port)
+
+
+def test_memory_of_a_gpu_is_waited_for_and_its_holder_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An nvidia-smi that shows a dead process for two looks more, and one that shows it for ever."""
+    smi, looks = tmp_path / "nvidia-smi", tmp_path / "looks"
+    smi.write_text(f"#!/bin/sh\necho >> {looks}\n[ $(wc -l < {looks}) -gt 2 ] || echo '4711, 512'\n")
+    smi.chmod(0o755)
+    monkeypatch.setattr(gpus, "find_smi", lambda: str(smi))
+    stop.wait_for_gpus({4711})
+    assert looks.read_text().count("\n") == 3
+    stop.wait_for_gpus({4712})
+    smi.write_text("#!/bin/sh\necho '4711, 512'\n")
+    monkeypatch.setattr(stop, "GPU_S", 0.3)
+    with pytest.raises(OpFailed, match=r"still held by stopped processes \[4711\]") as error:
+        stop.wait_for_gpus({4711, 4712})
+    assert error.value.code == "gpu_held"
 
 
 def test_orphans_of_a_launcher_that_died_are_found_by_what_was_captured(tmp_path: Path, ctx: Context) -> None:
