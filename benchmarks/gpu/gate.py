@@ -45,7 +45,9 @@ SPEC = {
     "v1": {"num-steps": 5, "eagle-topk": 4, "num-draft-tokens": 16},
     "v2": {"num-steps": 3, "eagle-topk": 1, "num-draft-tokens": 4},
 }
-SMALL = ("--mem-fraction-static", "0.3")
+SHARED = ("--mem-fraction-static", "0.93", "--max-total-tokens")
+"""Before the tokens that a server may hold: several on one card each count what is free when they start."""
+PAIR_TOKENS = 60_000
 DUMMY = ("--load-format", "dummy", "--mem-fraction-static", "0.8")
 
 
@@ -73,6 +75,7 @@ def main() -> int:
         "--smokes", type=numbers, metavar="T,...", help="smoke tests of `gated` (T and the top)"
     )
     parser.add_argument("--running", type=int, default=64, help="requests that a server admits and captures")
+    parser.add_argument("--pool", type=int, metavar="TOKENS", help="so much only, beside other servers")
     parser.add_argument("--window", type=float, metavar="S", help="steady windows instead of waves")
     parser.add_argument("--site", type=Path, required=True, help="folder that holds the pristine sglang/")
     parser.add_argument("--models", type=Path, required=True, help="target/ and draft/ without weights")
@@ -101,7 +104,12 @@ def main() -> int:
 def run_stage(asked: argparse.Namespace, stage: str, name: str) -> None:
     models = asked.pair if stage == "pair" else asked.models
     arguments = [*common(asked.release, asked.running), "--model-path", str(models / "target")]
-    arguments += SMALL if stage == "pair" else DUMMY
+    if stage == "pair":
+        arguments += [*SHARED, str(PAIR_TOKENS)]
+    elif asked.pool:
+        arguments += ["--load-format", "dummy", *SHARED, str(asked.pool)]
+    else:
+        arguments += DUMMY
     if stage != "no-spec":
         arguments += ["--speculative-algorithm", "EAGLE3"]
         arguments += ["--speculative-draft-model-path", str(models / "draft")]

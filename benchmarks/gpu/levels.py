@@ -12,6 +12,7 @@ import random
 import re
 import statistics
 import time
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -84,9 +85,11 @@ class Flow:
     """(monotonic time, tokens, verifications) of each line that came."""
     ended: str = ""
     """Why it is over; empty while it runs."""
+    rid: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     async def run(self, session: aiohttp.ClientSession, url: str, tokens: int) -> None:
         body = {
+            "rid": self.rid,
             "input_ids": [random.randrange(300, 900) for _ in range(PROMPT_TOKENS)],
             "sampling_params": {"temperature": 0, "max_new_tokens": tokens, "ignore_eos": True},
             "stream": True,
@@ -116,7 +119,7 @@ class Flow:
 
 
 async def window(session: aiohttp.ClientSession, url: str, size: int, seconds: float) -> dict[str, Any]:
-    """Closes its requests at the end; SGLang aborts what nobody reads, and the next level waits for that.
+    """Aborts its requests at the end; the next level waits until they are gone.
 
     Raises RuntimeError, with the server's words, if a request ended before its window did.
     """
@@ -134,6 +137,7 @@ async def window(session: aiohttp.ClientSession, url: str, size: int, seconds: f
         ended = time.monotonic()
         over = [flow.ended for flow in flows if flow.ended]
     finally:
+        await abort(session, url, flows)
         for task in (watcher, *tasks):
             task.cancel()
         await asyncio.gather(watcher, *tasks, return_exceptions=True)
@@ -157,6 +161,13 @@ def read_window(flows: Sequence[Flow], began: float, ended: float, seen: Sequenc
         "tokens_per_verify": round(made / steps, 3) if steps else None,
         "wall_s": round(ended - began, 3),
     }
+
+
+async def abort(session: aiohttp.ClientSession, url: str, flows: Sequence[Flow]) -> None:
+    """Ends them on the server: some releases let a stream that nobody reads run to its end."""
+    for flow in flows:
+        async with session.post(f"{url}/abort_request", json={"rid": flow.rid}) as answer:
+            answer.raise_for_status()
 
 
 def tokens_for(size: int) -> int:

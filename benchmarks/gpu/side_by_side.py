@@ -26,7 +26,16 @@ from typing import Any
 import aiohttp
 
 from benchmarks.gpu.gate import SPEC, make_tree, numbers
-from benchmarks.gpu.levels import READ_BYTES, Flow, set_threshold, tokens_for, until_idle, window
+from benchmarks.gpu.levels import (
+    READ_BYTES,
+    Flow,
+    abort,
+    read_window,
+    set_threshold,
+    tokens_for,
+    until_idle,
+    window,
+)
 from benchmarks.gpu.serving import Failed, await_token, common, start, stop
 from benchmarks.gpu.step_profile import profile_level
 from specops.steps.gate import native_config
@@ -40,7 +49,9 @@ POOL = 100_000
 ACCEPTED = "3"
 """Whole: of a fraction each step draws its own for the whole batch, and 100 steps are 2 % of noise."""
 GAPS = (100, 1000)
+REOPENINGS, AFTER_S = 3, 1.5
 REOPENED = re.compile(r"caught up: (\d+) tokens of (\d+) requests in ([\d.]+) ms")
+ACCEPT = re.compile(r"^sglang:spec_accept_length\{[^}]*\} (\S+)", re.M)
 GRAPHS = re.compile(r"(?:[Cc]apture[^\n]*|plain decode graphs[^\n]*)mem usage=([\d.]+) GB")
 Row = dict[str, Any]
 
@@ -70,6 +81,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--release", required=True)
     parser.add_argument("--site", type=Path, help="folder that holds the pristine sglang/")
     parser.add_argument("--models", type=Path, help="target/ and draft/ without weights")
+    parser.add_argument("--pair", type=Path, help="target/ and draft/ of a trained pair, in their place")
     parser.add_argument("--urls", type=parse_urls, help="STAGE=URL,..: servers that run already")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--worker", choices=SPEC, default="v2")
@@ -78,7 +90,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--threshold", type=int, default=5)
     parser.add_argument("--tuned", type=int, default=40)
     parser.add_argument("--levels", type=numbers, default=LEVELS)
-    parser.add_argument("--windows", type=float, nargs=2, default=(3.0, 2.0), help="s, to C=10 and above")
+    parser.add_argument(
+        "--windows", type=float, nargs=3, default=(3.0, 2.0, 1.5), help="s; to C=10, to C=128, above"
+    )
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--profile", type=numbers, default=(), metavar="C,..", help="levels to trace")
     parser.add_argument("--gpu", default="0")
@@ -97,7 +111,7 @@ def start_all(asked: argparse.Namespace, stack: ExitStack) -> dict[str, str]:
     for number, stage in enumerate(asked.stages):
         port, tree = asked.port + 50 * number, make_tree(asked, stage)
         env = {"CUDA_VISIBLE_DEVICES": asked.gpu}
-        if stage != "no-spec":
+        if stage != "no-spec" and asked.pair is None:
             env["SGLANG_SIMULATE_ACC_LEN"] = ACCEPTED
         began = time.monotonic()
         process, log = start(stage, asked.site, tree, arguments_of(asked, stage), env, port, asked.out)
@@ -119,13 +133,15 @@ def start_all(asked: argparse.Namespace, stack: ExitStack) -> dict[str, str]:
 
 
 def arguments_of(asked: argparse.Namespace, stage: str) -> list[str]:
-    arguments = [*common(asked.release, max(SIZES)), "--model-path", str(asked.models / "target")]
-    arguments += ["--load-format", "dummy", "--mem-fraction-static", "0.93", "--max-total-tokens", str(POOL)]
+    models = asked.pair or asked.models
+    arguments = [*common(asked.release, max(SIZES)), "--model-path", str(models / "target")]
+    arguments += ["--dtype", "bfloat16"] if asked.pair else ["--load-format", "dummy"]
+    arguments += ["--mem-fraction-static", "0.93", "--max-total-tokens", str(POOL)]
     arguments += ["--schedule-conservativeness", "0.3", "--cuda-graph-bs", *map(str, SIZES)]
     if stage == "no-spec":
         return arguments
     arguments += ["--speculative-algorithm", "EAGLE3"]
-    arguments += ["--speculative-draft-model-path", str(asked.models / "draft")]
+    arguments += ["--speculative-draft-model-path", str(models / "draft")]
     for key, value in SPEC[asked.worker].items():
         arguments += [f"--speculative-{key}", str(value)]
     if stage == "gated":
@@ -175,11 +191,13 @@ async def one(
     """One row; `repeat` is None for a window that only warms up."""
     if arm.threshold is not None:
         await set_threshold(session, arm.url, arm.threshold)
-    seconds = 0.3 if repeat is None else asked.windows[0] if size <= 10 else asked.windows[1]
+    # the more requests, the sooner they have filled the pool
+    seconds = 0.3 if repeat is None else asked.windows[(size > 10) + (size > 128)]
     try:
         before = await gate_steps(session, arm)
         row = await window(session, arm.url, size, seconds)
         after = await gate_steps(session, arm)
+        row["accept_length"] = await gauge(session, arm.url)
     except (RuntimeError, aiohttp.ClientError, TimeoutError) as problem:
         print(f"{arm.name} C={size}: {problem}"[:300], flush=True)
         return
@@ -198,13 +216,24 @@ async def gate_steps(session: aiohttp.ClientSession, arm: Arm) -> dict[str, int]
     return {state: int(gate[f"{state}_steps"]) for state in ("open", "closed")}
 
 
+async def gauge(session: aiohttp.ClientSession, url: str) -> float | None:
+    """The accept length of the last decode log line, drafts and bonus; None where nothing speculates.
+
+    Streams say their verifications only in their last line, which a window does not wait for.
+    """
+    async with session.get(f"{url}/metrics") as answer:
+        found = ACCEPT.search(await answer.text())
+    return round(float(found.group(1)), 3) if found else None
+
+
 async def look_closer(
     asked: argparse.Namespace, session: aiohttp.ClientSession, arms: Sequence[Arm], until: float
 ) -> None:
-    for gap in GAPS:
-        for arm in arms:
-            if arm.name == "gated" and time.monotonic() < until:
-                await reopen(asked, session, arm, gap)
+    for repeat in range(REOPENINGS):
+        for gap in GAPS:
+            for arm in arms:
+                if arm.name in ("always-on", "gated") and time.monotonic() < until:
+                    await reopen(asked, session, arm, gap, repeat)
     for size in asked.profile:
         speculates = ("always-on", "gated")
         for arm in arms:
@@ -221,28 +250,37 @@ async def look_closer(
             append(asked.out / "steps.jsonl", {"worker": asked.worker, "arm": arm.name, **step})
 
 
-async def reopen(asked: argparse.Namespace, session: aiohttp.ClientSession, arm: Arm, gap: int) -> None:
-    """Twice T requests run closed for `gap` tokens; half of them go, and T have to be caught up."""
-    assert arm.threshold is not None
-    await set_threshold(session, arm.url, arm.threshold)
-    log = asked.out / "gated.log"
+async def reopen(
+    asked: argparse.Namespace, session: aiohttp.ClientSession, arm: Arm, gap: int, repeat: int
+) -> None:
+    """Twice T requests run for `gap` tokens, closed where there is a gate; half of them go, and the rest is
+    measured from that moment on, with the catch-up in it."""
+    size = asked.threshold
+    if arm.threshold is not None:
+        await set_threshold(session, arm.url, arm.threshold)
+    log = asked.out / f"{arm.name}.log"
     earlier = log.stat().st_size if log.exists() else 0
-    flows = [Flow() for _ in range(2 * arm.threshold)]
-    tasks = [asyncio.create_task(f.run(session, arm.url, tokens_for(2 * arm.threshold))) for f in flows]
+    flows = [Flow() for _ in range(2 * size)]
+    tasks = [asyncio.create_task(f.run(session, arm.url, tokens_for(2 * size))) for f in flows]
     limit = time.monotonic() + 60
     while not all(f.said and f.said[-1][1] >= gap for f in flows) and time.monotonic() < limit:
         await asyncio.sleep(0.02)
-    for task in tasks[arm.threshold :]:
+    await abort(session, arm.url, flows[size:])
+    for task in tasks[size:]:
         task.cancel()
-    await asyncio.sleep(1.5)
+    began = time.monotonic()
+    await asyncio.sleep(AFTER_S)
+    seen = read_window(flows[:size], began, time.monotonic(), ())
+    await abort(session, arm.url, flows[:size])
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
     await until_idle(session, arm.url)
     said = log.read_bytes()[earlier:].decode(errors="replace") if log.exists() else ""
-    for tokens, requests, spent in REOPENED.findall(said):
-        row = {"gap": gap, "tokens": int(tokens), "requests": int(requests), "ms": float(spent)}
-        append(asked.out / "reopen.jsonl", row)
+    row = {"worker": asked.worker, "arm": arm.name, "repeat": repeat, "gap": gap, "C": size, **seen}
+    row["accept_length"] = await gauge(session, arm.url)
+    caught = [(int(tokens), int(requests), float(ms)) for tokens, requests, ms in REOPENED.findall(said)]
+    append(asked.out / "reopen.jsonl", {**row, "caught_up": caught})
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from typing import Any
 
 import aiohttp
 
-from benchmarks.gpu.levels import SETTLE_S, Flow, tokens_for, until_idle
+from benchmarks.gpu.levels import SETTLE_S, Flow, abort, tokens_for, until_idle
 
 STEPS = 12
 WAIT_S = 90.0
@@ -43,6 +43,7 @@ async def profile_level(url: str, size: int, folder: Path) -> Row:
         async with session.post(f"{url}/start_profile", json=body) as answer:
             answer.raise_for_status()
         trace = await _await_trace(folder, until + WAIT_S)
+        await abort(session, url, flows)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from typing import Any
 
@@ -18,33 +19,38 @@ SIZE = 3
 
 
 class Endless:
-    """Two tokens a verification, for as long as somebody reads."""
+    """Two tokens a verification until it is told to end a request; that nobody reads is no reason."""
 
     def __init__(self) -> None:
-        self.running = 0
+        self.running: set[str] = set()
 
     async def generate(self, request: web.Request) -> web.StreamResponse:
+        rid = (await request.json())["rid"]
         answer = web.StreamResponse()
         await answer.prepare(request)
-        self.running += 1
-        try:
-            for step in range(1, 10_000):
-                meta = {"completion_tokens": TOKENS_A_STEP * step, "spec_verify_ct": step}
-                await answer.write(
-                    b"data: " + json.dumps({"text": "x" * step, "meta_info": meta}).encode() + b"\n\n"
-                )
-                await asyncio.sleep(STEP_S)
-        finally:
-            self.running -= 1
+        self.running.add(rid)
+        step = 0
+        while rid in self.running:
+            step += 1
+            meta = {"completion_tokens": TOKENS_A_STEP * step, "spec_verify_ct": step}
+            line = json.dumps({"text": "x" * step, "meta_info": meta})
+            with contextlib.suppress(OSError):
+                await answer.write(b"data: " + line.encode() + b"\n\n")
+            await asyncio.sleep(STEP_S)
         return answer
 
+    async def abort(self, request: web.Request) -> web.Response:
+        self.running.discard((await request.json())["rid"])
+        return web.Response()
+
     async def load(self, request: web.Request) -> web.Response:
-        return web.json_response([{"num_reqs": self.running}])
+        return web.json_response([{"num_reqs": len(self.running)}])
 
 
 async def one_window() -> tuple[dict[str, Any], int]:
     served, app = Endless(), web.Application()
     app.router.add_post("/generate", served.generate)
+    app.router.add_post("/abort_request", served.abort)
     app.router.add_get("/get_load", served.load)
     runner = web.AppRunner(app)
     await runner.setup()
@@ -54,7 +60,7 @@ async def one_window() -> tuple[dict[str, Any], int]:
     try:
         async with aiohttp.ClientSession(read_bufsize=1 << 20) as session:
             row = await window(session, f"http://127.0.0.1:{port}", SIZE, 0.5)
-        return row, served.running
+        return row, len(served.running)
     finally:
         await runner.cleanup()
 
