@@ -42,6 +42,7 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULT = Path(__file__).resolve().parent / "results" / "diagnose.json"
 RELEASE = "0.5.18"
 TOKEN_GAP_S = 20
+PATIENT_S = 400.0
 
 
 @dataclass(kw_only=True, slots=True)
@@ -53,17 +54,23 @@ class Eye:
     line_at: float | None = None
     death_at: float | None = None
     strike_at: float | None = None
+    grew_at: float | None = None
+    """When something was last written to the log."""
+    clocks: dict[str, float] = field(default_factory=lambda: {"progress_s": PATIENT_S, "cap_s": 900.0})
+    """Of the wait. Patient until the moment of the strike: a busy machine takes long to get there."""
     over: threading.Event = field(default_factory=threading.Event)
 
     def watch_line(self) -> None:
         words, seen, rest = re.compile(self.literal), 0, ""
-        while not self.over.is_set() and self.line_at is None:
+        while not self.over.is_set():
             with contextlib.suppress(OSError), open(self.log, errors="replace") as log:
                 log.seek(seen)
                 more = log.read()
                 seen = log.tell()
                 *lines, rest = (rest + more).split("\n")
-                if any(map(words.search, [*lines, rest])):
+                if more:
+                    self.grew_at = time.time()
+                if self.line_at is None and any(map(words.search, [*lines, rest])):
                     self.line_at = time.time()
             time.sleep(0.01)
 
@@ -81,10 +88,13 @@ class Eye:
         if failure.strike:
             with contextlib.suppress(TimeoutError):  # the round was over before its moment came
                 self.strike_at = failure.strike(running)
+                self.clocks["progress_s"] = PATIENT_S if failure.serves else failure.progress_s
 
     def seen_at(self, failure: Failure) -> float | None:
-        if failure.seen == "clock" and self.strike_at is not None:
-            return self.strike_at + failure.progress_s
+        """A clock counts from the last that was heard: of a load by its log, of a test by the strike."""
+        heard_at = self.strike_at if failure.serves else self.grew_at
+        if failure.seen == "clock" and heard_at is not None:
+            return heard_at + failure.progress_s
         known = {"strike": self.strike_at, "death": self.death_at}
         return known.get(failure.seen, self.line_at)
 
@@ -107,7 +117,7 @@ class Bench:
         try:
             note = launch.launch(ctx, {"launch": spec})
             self._look(eye, failure, note, port)
-            self._await(ctx, failure, port)
+            self._await(ctx, failure, port, eye.clocks)
         except OpFailed as failed:
             error = failed
         finally:
@@ -197,11 +207,8 @@ class Bench:
         ):
             threading.Thread(target=target, args=words, daemon=True).start()
 
-    def _await(self, ctx: Context, failure: Failure, port: int) -> None:
-        clocks = {"progress_s": failure.progress_s, "cap_s": 500}
+    def _await(self, ctx: Context, failure: Failure, port: int, clocks: Mapping[str, float]) -> None:
         gate = "native" if failure.gate else "none"
-        if failure.serves:
-            clocks["progress_s"] = 240
         args = {"port": port, "cookie": ctx.deploy_id, "ready": clocks, "expect": {}, "gate": gate}
         ready.await_server(ctx, args)
         if not failure.serves:

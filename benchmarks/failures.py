@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from benchmarks import broken_models
 from benchmarks.broken_models import Break
-from benchmarks.strikes import LOADING, Strike, kill_launcher, signal_worker, take_port
+from benchmarks.strikes import LOADING, Strike, await_words, kill_launcher, signal_worker, take_port
 
 WORKER = "srt/speculative/eagle_worker_v2.py"
 SERVING = "Decode batch"
@@ -27,8 +27,8 @@ class Failure:
     says: str = ""
     """A regular expression that the verdict's message must match."""
     seen: str = "death"
-    """From when the verdict's time counts: `death` of the launcher, `strike`, `clock` (strike and the
-    progress clock), else a literal of the log line that names the cause."""
+    """From when the verdict's time counts: `death` of the launcher, `strike`, `clock` (the last that was
+    heard, and the progress clock), else a literal of the log line that names the cause."""
     flags: Mapping[str, str | None] = field(default_factory=dict)
     """Against the lab server's own; None takes one away."""
     before: tuple[str, ...] = ()
@@ -45,7 +45,8 @@ class Failure:
     strike: Strike | None = None
     serves: bool = False
     """It gets ready, and fails under the smoke test."""
-    progress_s: float = 240.0
+    progress_s: float = 400.0
+    """The progress clock from the moment of the strike on."""
 
 
 GATE = {"1": {"candidate_steps": [3]}, "6": {"candidate_steps": [0]}}
@@ -257,10 +258,11 @@ FAILURES = (
         failure_class="hang",
         cause="the first draft forward never returns",
         code={WORKER: NEVER_RETURNS},
+        strike=await_words("Uvicorn running"),
         progress_s=20.0,
         expect=("NO_PROGRESS",),
         says="neither compute nor read",
-        seen="fired up and ready|Uvicorn running",
+        seen="clock",
     ),
     Failure(
         id="draft-of-another-target",
@@ -341,6 +343,7 @@ FAILURES = (
         cause="30 s of reads at 4 MB/s without a word in the log, against a progress clock of 10 s",
         code={LOADER: SLOW_DISK},
         env={"INDUCED_SLOW_S": "30"},
+        strike=await_words(LOADING),
         progress_s=10.0,
     ),
 )

@@ -57,6 +57,16 @@ def signal_worker(part: str, number: signal.Signals, when: str) -> Strike:
     return strike
 
 
+def await_words(words: str) -> Strike:
+    """No harm of its own: only the moment from which the failure's own clock holds."""
+
+    def strike(server: Running) -> float:
+        server.await_line(words)
+        return time.time()
+
+    return strike
+
+
 def kill_launcher(server: Running) -> float:
     server.await_line(LOADING)
     at = time.time()

@@ -111,8 +111,8 @@ _MILESTONES: tuple[tuple[str, float, re.Pattern[str]], ...] = tuple(
     (name, weight, re.compile(pattern))
     for name, weight, pattern in (
         ("arguments", 0.05, r"server_args=ServerArgs\("),
-        ("processes", 0.10, r"Init torch distributed begin"),
-        ("process group", 0.15, r"Init torch distributed ends"),
+        ("processes", 0.10, r"Init (?:torch distributed|parallel) begin"),
+        ("process group", 0.15, r"Init (?:torch distributed|parallel) ends"),
         ("weights", 0.20, r"Load weight begin|Loading \w+ checkpoint shards|Multi-thread loading"),
         ("weights loaded", 0.60, r"Load weight end"),
         ("kv cache", 0.65, r"KV Cache is allocated|Memory pool end"),

@@ -276,6 +276,17 @@ def exit_status(pid: int) -> int | None:
     return child.poll() if child else None
 
 
+def read_end(pid: int) -> int | None:
+    """How a zombie ended, as exit_status has it, by /proc: also where threads of it still end, and it cannot
+    be reaped yet. None where that cannot be read (0 stands there too where it must not be)."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+        status = int(fields[49]) if fields[0] in "ZXx" else 0
+    except (OSError, ValueError, IndexError):
+        return None
+    return os.waitstatus_to_exitcode(status) if status else None
+
+
 def children_of(pid: int) -> set[int]:
     """All descendants, by the kernel's own lists where it keeps them: cheap enough to ask five times
     a second."""

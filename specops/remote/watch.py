@@ -170,14 +170,19 @@ def _title(pid: int) -> str:
 
 
 def exit_words(pid: int) -> str:
-    """How a child of this program ended, ` with exit code 2` or ` by signal 9`; empty if it was not ours."""
+    """How it ended, ` with exit code 2` or ` by signal 9`; empty where nobody knows."""
     until = time.monotonic() + REAP_S
-    # the main thread can be a zombie while others of its process still end: then there is no status yet
-    while (status := procs.exit_status(pid)) is None and pid in procs.CHILDREN and time.monotonic() < until:
+    # the main thread can be a zombie while others of its process still end: then it cannot be reaped yet
+    while (status := _end_of(pid)) is None and pid in procs.CHILDREN and time.monotonic() < until:
         time.sleep(0.01)
     if status is None:
         return ""
     return f" by signal {-status}" if status < 0 else f" with exit code {status}"
+
+
+def _end_of(pid: int) -> int | None:
+    status = procs.exit_status(pid)
+    return procs.read_end(pid) if status is None else status
 
 
 def _rank_in(title: str) -> str | None:

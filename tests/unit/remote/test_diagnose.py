@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.literals import SIGNATURES
 from specops.remote.diagnose import Diagnosis, describe, load_signatures
 from specops.remote.logscan import LogReader, Progress, rank_of
 
@@ -38,6 +39,8 @@ LINES = {
     "SHARD_BROKEN ": "safetensors_rust.SafetensorError: Error while deserializing header: incomplete",
     "PORT_USED": "torch.distributed.DistNetworkError: The server socket has failed to listen on any local "
     "network address. port: 29500, useIpv6: false, code: -98, name: EADDRINUSE",
+    "PORT_USED ": "ValueError: rpc_port at 30236 is used by a process already. process.name()='python' "
+    "process.cmdline()=['python', '-m', 'http.server'] process.status()='sleeping' pid=4711",
     "HTTP_PORT_USED": "[Errno 98] error while attempting to bind on address ('127.0.0.1', 30000): "
     "address already in use",
     "LOAD_UNEVEN": "ValueError: TP rank 3 could finish the model loading, but there are other ranks that "
@@ -60,6 +63,9 @@ LINES = {
     "(self.watchdog_timeout=300, self.soft=False)",
 }
 
+OF_OTHERS = ("PORT_USED", "SHARD_BROKEN ")
+"""Lines of torch and safetensors, beside SGLang's own for the same cause."""
+
 
 def test_every_root_has_a_line_and_the_table_is_sound() -> None:
     roots = {entry.id for entry in load_signatures() if entry.role == "root"}
@@ -72,6 +78,10 @@ def test_every_root_has_a_line_and_the_table_is_sound() -> None:
 def test_a_line_matches_exactly_one_root(name: str) -> None:
     matching = [s.id for s in load_signatures() if s.role == "root" and s.pattern.search(LINES[name])]
     assert matching == [name.strip()]
+    own = SIGNATURES.get(name.strip(), ())
+    assert not own or name in OF_OTHERS or any(words.strip() in LINES[name] for words in own), (
+        "not a line that SGLang writes"
+    )
 
 
 def feed(text: str, *, gate: bool = False) -> Diagnosis:
@@ -207,7 +217,7 @@ def test_progress_goes_forward_by_milestone_and_rank() -> None:
     progress = Progress()
     for line in (
         "[2026-11-30 05:00:00 TP0] Init torch distributed begin.",
-        "[2026-11-30 05:00:00 TP1] Init torch distributed begin.",
+        "[2026-11-30 05:00:00 TP1] Init parallel begin.",  # 0.5.21 and later
         "[2026-11-30 05:00:01 TP0] Load weight begin. avail mem=78.00 GB",
         "Loading safetensors checkpoint shards:  50% Completed | 2/4 [00:10<00:10,  5.0s/it]",
     ):

@@ -29,6 +29,16 @@ def test_a_pid_counts_only_with_its_start_ticks() -> None:
     child.wait()
 
 
+@pytest.mark.parametrize(("code", "end"), [("os.kill(0, 9)", -9), ("os._exit(3)", 3), ("os._exit(0)", None)])
+def test_how_a_process_ended_is_known_before_it_is_reaped(code: str, end: int | None) -> None:
+    words = [sys.executable, "-S", "-c", f"import os; os.setpgid(0, 0); {code}"]
+    with subprocess.Popen(words) as child:
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        assert procs.read_end(child.pid) == end
+    assert procs.read_end(child.pid) is None
+    assert procs.read_end(os.getpid()) is None
+
+
 def test_a_name_with_parentheses_is_parsed() -> None:
     line = "7 (a) b) (c) S 3 4 5 0 -1 4194560 1 0 0 0 11 12 0 0 20 0 1 0 4242 0 0"
     process = procs._parse_stat(7, line, 0)
