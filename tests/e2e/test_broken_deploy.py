@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from specops.lab.lab import LabState
@@ -40,3 +41,17 @@ def test_broken_patch_is_caught_above_the_threshold_and_rolled_back(lab: LabStat
     delay_s = verdict["at"] - verdict["cause"]["at"]
     print(f"cause at {verdict['cause']['at']:.3f}, verdict at {verdict['at']:.3f}: {delay_s:.3f} s")  # noqa: T201 the figure is this test's output
     assert 0 <= delay_s <= 2
+
+    # What was gathered before anything was undone is on this machine already, and on one screen.
+    (kept,) = [
+        Path(event["message"].rpartition(" ")[2])
+        for event in ran.events("note")
+        if "evidence is kept in" in event["message"]
+    ]
+    assert kept.stat().st_size > 1000
+    shown = specops("evidence", "show", "--host", "lab", "--json").events("evidence")[0]["evidence"]
+    assert "must match the size" in json.dumps(shown["cause"])
+    assert "must match the size" in json.dumps(shown["root"])
+    assert shown["versions"]["sglang"] == "0.5.18"
+    screen = specops("evidence", "show", "--host", "lab")
+    assert "must match the size" in screen.out + screen.err
