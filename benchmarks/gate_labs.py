@@ -7,6 +7,7 @@ in what is called untouched.
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 
 from specops.lab import older
@@ -60,3 +61,11 @@ def other_models(lab: OlderLab) -> list[str]:
     """The architectures that the pair does not need: importing them all is most of a start."""
     files = (lab.package / "srt" / "models").glob("*.py")
     return sorted(file.stem for file in files if file.stem not in ("__init__", "llama", "llama_eagle3"))
+
+
+def versions(lab: OlderLab) -> dict[str, str]:
+    ask = "import torch, importlib.metadata as m; print(torch.__version__, m.version('transformers'))"
+    torch, transformers = subprocess.run(
+        [str(lab.python), "-c", ask], check=True, capture_output=True, text=True
+    ).stdout.split()
+    return {"torch": torch, "transformers": transformers}

@@ -318,14 +318,6 @@ def make_models(lab: older.OlderLab, folder: Path) -> Path:
     return folder
 
 
-def versions(lab: older.OlderLab) -> dict[str, str]:
-    ask = "import torch, importlib.metadata as m; print(torch.__version__, m.version('transformers'))"
-    torch, transformers = subprocess.run(
-        [str(lab.python), "-c", ask], check=True, capture_output=True, text=True
-    ).stdout.split()
-    return {"torch": torch, "transformers": transformers}
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("cases", nargs="*", metavar="CASE", help=", ".join(case.name for case in CASES))
@@ -368,24 +360,23 @@ def run_case(case: Case, options: argparse.Namespace, known: dict[str, Reference
     except (LabError, aiohttp.ClientError, KeyError) as error:
         wrong = [reason_in(work / "gated.log") or reason_in(work / "plain.log") or str(error)]
         row["failed_with"] = wrong[0]
-    used = {f"{case.release} {name}": version for name, version in versions(lab).items()}
-    keep_row(row, used, [one.name for one in CASES])
-    keep_proof(
-        PATCH,
-        Proof(
-            release=case.release,
-            worker=case.worker,
-            topk=case.topk,
-            level="applies only" if wrong else "cpu",
-            bytes=patch_bytes(load_patch(PATCH), case.release),
-            date=today(),
-            closed_steps=row.get("closed_steps", 0),
-            reason="; ".join(wrong),
-        ),
-    )
+    keep(lab, case, row, wrong)
     print(case.name, "proved" if not wrong else f"NOT proved: {'; '.join(wrong)}", flush=True)
     print(json.dumps(row), flush=True)
     return wrong
+
+
+def keep(lab: older.OlderLab, case: Case, row: dict[str, Any], wrong: list[str]) -> None:
+    """The row among the results, and what it proves beside the patch."""
+    used = {f"{case.release} {name}": version for name, version in gate_labs.versions(lab).items()}
+    keep_row(row, used, [one.name for one in CASES])
+    proof = Proof(
+        release=case.release, worker=case.worker, topk=case.topk,
+        level="applies only" if wrong else "cpu",
+        bytes=patch_bytes(load_patch(PATCH), case.release),
+        date=today(), closed_steps=row.get("closed_steps", 0), reason="; ".join(wrong),
+    )  # fmt: skip
+    keep_proof(PATCH, proof)
 
 
 def reason_in(log: Path) -> str:

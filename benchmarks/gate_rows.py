@@ -49,6 +49,7 @@ def problems(row: dict[str, Any]) -> list[str]:
     if after:
         checks[f"the smoke test: {after['said']}"] = set(after["verdicts"].values()) == {"pass"}
         checks["the draft ran while closed, in the smoke test"] = after["draft_forwards_while_closed"] == 0
+        checks["leaks or tracebacks in the smoke test's log"] = after.get("leak_lines", 0) == 0
     return [text for text, holds in checks.items() if not holds]
 
 
@@ -60,6 +61,13 @@ def case_of(row: dict[str, Any]) -> str:
 
 def today() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%d")
+
+
+def kept_row(release: str, worker: str, topk: int) -> dict[str, Any] | None:
+    """A case's row as it is in the result file."""
+    rows = json.loads(RESULT.read_text(encoding="utf-8"))["rows"] if RESULT.is_file() else []
+    held = (row for row in rows if (row["release"], row["worker"], row["topk"]) == (release, worker, topk))
+    return next(held, None)
 
 
 def keep_row(row: dict[str, Any], used: dict[str, str], order: list[str]) -> None:
