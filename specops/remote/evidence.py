@@ -10,6 +10,7 @@ import platform
 import shutil
 import subprocess
 import tarfile
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -52,12 +53,21 @@ def collect(ctx: Context, cause: dict[str, Json]) -> Path:
         ("stacks.txt", lambda: _stacks(ctx, until)),
     )
     for name, part in parts:
-        if time.monotonic() > until:
-            found[name] = "left out: no time"
-            continue
-        found[name] = _write(folder / name, part, scrub)
+        found[name] = _write_until(until, folder / name, part, scrub)
     _write(folder / "index.json", lambda: {"at": time.time(), "files": found}, scrub)
     return folder
+
+
+def _write_until(until: float, path: Path, part: Callable[[], Json], scrub: Callable[[Json], Json]) -> str:
+    """In a thread: what hangs in a driver or a dead file system must not keep the undo waiting."""
+    left_s = until - time.monotonic()
+    if left_s <= 0:
+        return "left out: no time"
+    said: list[str] = []
+    thread = threading.Thread(target=lambda: said.append(_write(path, part, scrub)), daemon=True)
+    thread.start()
+    thread.join(left_s)
+    return said[0] if said else "left out: it did not end in time"
 
 
 def _write(path: Path, part: Callable[[], Json], scrub: Callable[[Json], Json]) -> str:

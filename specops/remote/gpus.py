@@ -9,6 +9,7 @@ from typing import Any
 Json = Any
 QUERY_S = 10.0
 MIB = 1024 * 1024
+STUCK: list[subprocess.Popen[str]] = []
 
 
 def find_smi() -> str | None:
@@ -22,18 +23,23 @@ def query(*words: str) -> list[list[str]] | None:
     if smi is None:
         return None
     try:
-        done = subprocess.run(
+        child = subprocess.Popen(
             [smi, *words, "--format=csv,noheader,nounits"],
-            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
             text=True,
-            timeout=QUERY_S,
-            check=False,
         )
-    except (OSError, subprocess.TimeoutExpired):
+        out, _ = child.communicate(timeout=QUERY_S)
+    except OSError:
         return None
-    if done.returncode != 0:
+    except subprocess.TimeoutExpired:
+        child.kill()
+        STUCK.append(child)  # one that hangs in its driver does not even die: nobody waits for it
         return None
-    return [[cell.strip() for cell in line.split(",")] for line in done.stdout.splitlines() if line.strip()]
+    if child.returncode != 0:
+        return None
+    return [[cell.strip() for cell in line.split(",")] for line in out.splitlines() if line.strip()]
 
 
 def read_gpus() -> Json:

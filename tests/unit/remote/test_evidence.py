@@ -3,13 +3,15 @@ from __future__ import annotations
 import io
 import json
 import tarfile
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
 
 from specops.engine.evidence import describe_bundle
-from specops.remote import evidence, evidence_log, launch, procs
+from specops.remote import evidence, evidence_log, gpus, launch, procs
 from specops.remote.context import Context
 from specops.ui.evidence import show_evidence
 
@@ -104,3 +106,26 @@ def test_stacks_come_from_py_spy_and_no_part_is_begun_once_time_is_over(
         monkeypatch.setattr(evidence, "BUDGET_S", -1.0)
         index = json.loads((evidence.collect(on, {"id": "x"}) / "index.json").read_text())["files"]
         assert set(index.values()) == {"left out: no time"}
+
+
+def test_a_driver_that_hangs_costs_its_own_part_and_no_more(
+    ctx: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, over = threading.Event(), threading.Event()
+
+    def hang() -> Any:
+        asked.set()
+        over.wait(60)
+
+    monkeypatch.setattr(evidence, "BUDGET_S", 1.0)
+    monkeypatch.setattr(gpus, "read_gpus", hang)
+    try:
+        folder = evidence.collect(ctx, {"id": "x"})
+        assert not over.is_set()
+        index = json.loads((folder / "index.json").read_text())["files"]
+    finally:
+        over.set()
+    assert asked.is_set()
+    assert index["cause.json"] == "ok"
+    assert index["gpus.json"] == "left out: it did not end in time"
+    assert index["stacks.txt"] == "left out: no time"

@@ -130,6 +130,17 @@ def test_gpus_are_read_from_nvidia_smi_or_are_none(tmp_path: Path, monkeypatch: 
     assert gpus.read_users() == {}
 
 
+def test_an_nvidia_smi_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    smi = tmp_path / "nvidia-smi"
+    smi.write_text("#!/bin/sh\nexec sleep 60\n")
+    smi.chmod(0o755)
+    monkeypatch.setattr(gpus, "find_smi", lambda: str(smi))
+    monkeypatch.setattr(gpus, "QUERY_S", 0.2)
+    assert gpus.read_gpus() == "none"
+    with gpus.STUCK.pop() as stuck:
+        assert stuck.wait() == -9
+
+
 def test_the_agent_reads_facts_isolated_and_without_site(tmp_path: Path, python: str) -> None:
     """From the zip, as on a host: every module and data file must be found in there."""
     request = frame(build_zip(REMOTE), "facts", params(tmp_path, python, free_port()), "n0nce")
