@@ -17,6 +17,7 @@ Json = Any
 RESULTS = Path(__file__).resolve().parent / "results"
 MODULES = {
     "gate_gpu_": "benchmarks.gpu.gate_record",
+    "gate_look_": "benchmarks.gpu.look_record",
     "gate_proof": "benchmarks.gate_rows",
     "tp_": "benchmarks.tp_record",
     "zoo_": "benchmarks.zoo",

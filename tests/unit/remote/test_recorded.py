@@ -53,6 +53,14 @@ def test_graphs_of_two_models_are_one_phase_that_never_goes_back() -> None:
     assert 0.70 <= captured[0] < captured[-1] <= 0.85
 
 
+def test_a_checkpoint_in_shards_is_followed_shard_by_shard() -> None:
+    """Five shards of 14.5 GB read by several threads: that line has a form of its own."""
+    progress, said, diagnosis = read("shards_0.5.15.post1")
+    read_so_far = [fraction for milestone, fraction in said if milestone == "weights"]
+    assert read_so_far == pytest.approx([0.20, 0.36, 0.44, 0.52, 0.60])
+    assert (progress.fraction, diagnosis.root()) == (1.0, None)
+
+
 def test_both_ranks_are_seen_and_the_death_of_one_is_not_blamed_on_the_other() -> None:
     progress, said, diagnosis = read("tp2-rank-killed_0.5.12.post1")
     assert said[-1] == ("warm-up done", 1.0)
