@@ -75,6 +75,7 @@ def main() -> int:
         "--smokes", type=numbers, metavar="T,...", help="smoke tests of `gated` (T and the top)"
     )
     parser.add_argument("--running", type=int, default=64, help="requests that a server admits and captures")
+    parser.add_argument("--budget", type=int, default=90, help="s of a smoke test")
     parser.add_argument("--pool", type=int, metavar="TOKENS", help="so much only, beside other servers")
     parser.add_argument("--window", type=float, metavar="S", help="steady windows instead of waves")
     parser.add_argument("--site", type=Path, required=True, help="folder that holds the pristine sglang/")
@@ -252,7 +253,7 @@ def smoke(
         "topk": SPEC[asked.worker]["eagle-topk"],
         "log": str(server.log),
         "checks": checks,
-        "budget_s": 90,
+        "budget_s": asked.budget,
         "token_gap_s": 60,
         "exact_outputs": exact,
         "graphs": True,
@@ -262,7 +263,7 @@ def smoke(
     packed.write_bytes(agent_zip())
     done = subprocess.run(
         [sys.executable, "-B", str(packed), "child-smoke"],
-        input=json.dumps(spec), capture_output=True, text=True, timeout=150, check=False,
+        input=json.dumps(spec), capture_output=True, text=True, timeout=asked.budget + 60, check=False,
         env={**os.environ, "PYTHONPATH": str(asked.site)},
     )  # fmt: skip
     packed.unlink()

@@ -109,7 +109,7 @@ def main() -> int:
     whole = {
         "name": f"gate_look_{asked.release}",
         "date": datetime.now(UTC).date().isoformat(),
-        "command": "python3 -m benchmarks.gpu.side_by_side --profile 64,1 [--pair P] …, gate v1|v2 … (on the GPU host)",
+        "command": "python3 -m benchmarks.gpu.side_by_side --profile 64,1 [--pair P] and benchmarks.gpu.gate",
         "machine": {"cpus": 32, "gpu": "NVIDIA H200"},
         "versions": {"specops": specops.__version__, "sglang": asked.release, "torch": "2.11.0+cu130"},
         "rows": rows,
