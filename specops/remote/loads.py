@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ NOTES = ("server.json", "old-server.json")
 """In a deploy's folder: what `server.launch` and what `server.restore` started."""
 MODEL = ("--model-path", "--model")
 DRAFT = ("--speculative-draft-model-path", "--speculative-draft-model")
+COMPARED = 3
+"""Earlier loads that are looked at."""
 DRIFT = (0.5, 3.0)
 """How much slower or faster than the earlier load this one is believed to be, at most."""
 
@@ -56,9 +59,15 @@ def read_loads(deploys: Path) -> list[Load]:
 
 
 def find_load(deploys: Path, model: Json, draft: Json) -> Load | None:
-    """The newest load of this model, with this draft if there was one."""
+    """What the newest loads of this model have in common, with this draft if there were any: the median of
+    three at most, so that one that compiled its kernels does not foretell the next."""
     same = [load for load in read_loads(deploys) if load.model == model]
-    return next((load for load in same if load.draft == draft), same[0] if same else None)
+    chosen = ([load for load in same if load.draft == draft] or same)[:COMPARED]
+    if not chosen:
+        return None
+    common = set.intersection(*(set(load.marks) for load in chosen))
+    marks = {name: statistics.median(load.marks[name] for load in chosen) for name in common}
+    return replace(chosen[0], load_s=statistics.median(load.load_s for load in chosen), marks=marks)
 
 
 def list_newest(deploys: Path) -> list[dict[str, Json]]:

@@ -45,18 +45,19 @@ def test_without_an_earlier_load_bytes_against_size_tell_when_the_weights_are_re
     assert eta.left(30.0, 1000)[0] is None
 
 
-def test_the_newest_load_of_the_same_pair_is_the_one_that_counts(tmp_path: Path) -> None:
-    for at, (draft, load_s) in enumerate([("/d", 40.0), ("/d", 50.0), (None, 9.0)]):
+def test_the_median_of_the_newest_loads_of_the_same_pair_counts(tmp_path: Path) -> None:
+    took = [("/d", 900.0), ("/d", 40.0), ("/d", 50.0), ("/d", 99.0), (None, 9.0)]
+    for at, (draft, load_s) in enumerate(took):
         folder = tmp_path / str(at)
         folder.mkdir()
         note = {"cookie": str(at), "model": "/m", "draft": draft, "at": at}
         (folder / "old-server.json").write_text(json.dumps(note))
-        loads.keep_load(folder, note, load_s, {"weights": 1.0})
+        loads.keep_load(folder, note, load_s, {"weights": load_s / 10, str(at): 1.0})
     found = loads.find_load(tmp_path, **loads.describe_models(ARGV))
     assert found is not None
-    assert (found.load_s, found.marks) == (50.0, {"weights": 1.0})
+    assert (found.load_s, found.marks) == (50.0, {"weights": 5.0})
     state = parse_state({"dir": "", "key": "", "loads": loads.list_newest(tmp_path)})
-    assert state.load_s(ARGV) == 50.0
+    assert state.load_s(ARGV) == 99.0
     assert state.load_s(ARGV[:5]) == 9.0
     assert state.load_s(["python", "--model-path", "/other"]) is None
 
