@@ -1,8 +1,8 @@
 """How true load generators are: `python -m benchmarks.loadgen`, against a server that keeps exact time.
 
 Ours, `sglang.bench_serving`, GuideLLM and AIPerf measure the same server one after the other; what each says
-of throughput, TTFT and ITL is held against what the server really did, with the CPU time that it took. The
-rate of chunks is the same at each level, so that two cores have room for server and client.
+of throughput, TTFT and ITL is held against what the server really did, with the CPU time that it took, its
+start included. The rate of chunks is the same at each level: two cores have room for server and client.
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ import argparse
 import json
 import os
 import resource
+import statistics
 import subprocess
 import tempfile
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +28,21 @@ from benchmarks.reference_server import read_truth, serve
 Json = Any
 RESULT = Path(__file__).resolve().parent / "results" / "loadgen.json"
 LEVELS = (1, 10, 100, 250)
+TARGET = 0.02
+ERRORS = ("throughput_error", "ttft_error", "itl_error")
 CHUNKS_S = 1000.0
 """Of all streams together."""
 LEAST_ITL_S = 0.01
 TTFT_S = 0.1
-TOKENS = 40
+TOKENS = 20
 SECONDS = 6.0
-"""About how long a measurement takes."""
+"""About how long a measurement takes, at least."""
+ROUNDS = 4
+"""Requests a stream, at least."""
+PACES = ("spread", "at once")
+"""How a level's chunks lie in time: evenly, or those of all streams together, as an engine decodes."""
+BURST_LEVEL = 250
+"""Where `at once` is measured as well."""
 
 
 def main() -> int:
@@ -45,40 +55,52 @@ def main() -> int:
     parser.add_argument("--tokenizer", type=Path, required=True, help="a folder with a tokenizer")
     parser.add_argument("--port", type=int, default=31390)
     parser.add_argument("--keep", action="store_true", help="add to the rows that are there")
+    parser.add_argument("--out", type=Path, default=RESULT)
     asked = parser.parse_args()
-    clients: dict[str, Callable[[Job], Said]] = {"specops": load_clients.run_specops}
-    for name, python, start in (
-        ("sglang.bench_serving", asked.sglang, load_clients.run_bench_serving),
-        ("guidellm", asked.guidellm, load_clients.run_guidellm),
-        ("aiperf", asked.aiperf, load_clients.run_aiperf),
-    ):
-        if python is not None:
-            clients[name] = lambda job, start=start, python=python: start(job, python)  # type: ignore[misc]
-    rows = json.loads(RESULT.read_text())["rows"] if asked.keep and RESULT.exists() else []
+    clients = choose_clients(asked)
+    rows = json.loads(asked.out.read_text())["rows"] if asked.keep and asked.out.exists() else []
     for repeat in range(1, asked.repeats + 1):
-        for at_once in map(int, asked.levels.split(",")):
+        for at_once, pace in list_points(asked.levels):
             for name, client in clients.items():
-                row = measure(name, client, at_once, repeat, asked)
+                row = measure(name, client, at_once, pace, repeat, asked)
                 rows.append(row)
                 print(json.dumps({k: v for k, v in row.items() if k not in ("said", "truth")}), flush=True)
                 write(rows, asked)
     return 0
 
 
+def choose_clients(asked: argparse.Namespace) -> dict[str, Callable[[Job], Said]]:
+    chosen: dict[str, Callable[[Job], Said]] = {"specops": load_clients.run_specops}
+    for name, python, start in (
+        ("sglang.bench_serving", asked.sglang, load_clients.run_bench_serving),
+        ("guidellm", asked.guidellm, load_clients.run_guidellm),
+        ("aiperf", asked.aiperf, load_clients.run_aiperf),
+    ):
+        if python is not None:
+            chosen[name] = partial(start, python=python.absolute())
+    return chosen
+
+
+def list_points(levels: str) -> list[tuple[int, str]]:
+    """(C, pace): all levels spread, and the one that is hardest to read with all streams' chunks at once."""
+    wanted = [int(word) for word in levels.split(",")]
+    return [(c, PACES[0]) for c in wanted] + [(c, PACES[1]) for c in wanted if c == BURST_LEVEL]
+
+
 def measure(
-    name: str, client: Callable[[Job], Said], at_once: int, repeat: int, asked: argparse.Namespace
+    name: str, client: Callable[[Job], Said], at_once: int, pace: str, repeat: int, asked: argparse.Namespace
 ) -> dict[str, Json]:
     itl_s = max(LEAST_ITL_S, at_once / CHUNKS_S)
-    rounds = max(2, round(SECONDS / (TTFT_S + TOKENS * itl_s)))
-    row: dict[str, Json] = {"client": name, "C": at_once, "repeat": repeat, "requests": at_once * rounds}
-    row["load_average"] = round(os.getloadavg()[0], 1)
+    rounds = max(ROUNDS, round(SECONDS / (TTFT_S + TOKENS * itl_s)))
+    row: dict[str, Json] = {"client": name, "C": at_once, "pace": pace, "repeat": repeat}
+    row |= {"requests": at_once * rounds, "load_average": round(os.getloadavg()[0], 1)}
     with tempfile.TemporaryDirectory() as folder:
         job = Job(
             url=f"http://127.0.0.1:{asked.port}", at_once=at_once, requests=at_once * rounds, tokens=TOKENS,
             tokenizer=asked.tokenizer.resolve(), folder=Path(folder),
         )  # fmt: skip
-        pace = {"ttft_s": TTFT_S, "itl_s": itl_s, "processes": 2}
-        with serve(asked.port, Path(folder) / "truth", **pace) as truth:  # type: ignore[arg-type]
+        times = {"ttft_s": TTFT_S, "itl_s": itl_s, "processes": 2, "spread": pace == PACES[0]}
+        with serve(asked.port, Path(folder) / "truth", **times) as truth:  # type: ignore[arg-type]
             before = cpu_s()
             try:
                 said = client(job)
@@ -86,6 +108,8 @@ def measure(
                 return {**row, "failed": f"{type(error).__name__}: {error}"[:500]}
             row["client_cpu_s"] = round(cpu_s() - before, 3)
             done = [each for each in read_truth(truth) if each["tokens"] == TOKENS][-job.requests :]
+    if len(done) < job.requests:
+        return {**row, "failed": f"{len(done)} of {job.requests} requests came to the server"}
     return row | judge(said, done)
 
 
@@ -124,7 +148,7 @@ def tokens_until(wrote: list[list[float]], moment: float) -> int:
 
 
 def write(rows: list[Json], asked: argparse.Namespace) -> None:
-    RESULT.parent.mkdir(exist_ok=True)
+    asked.out.parent.mkdir(exist_ok=True)
     whole = {
         "name": "loadgen",
         "date": datetime.now(UTC).date().isoformat(),
@@ -133,9 +157,9 @@ def write(rows: list[Json], asked: argparse.Namespace) -> None:
         "machine": {"cpus": os.cpu_count(), "gpu": "none"},
         "versions": {"specops": specops.__version__, **versions(asked)},
         "rows": rows,
-        "summary": summarize(rows),
+        "summary": summary(rows),
     }
-    RESULT.write_text(json.dumps(whole, indent=1) + "\n")
+    asked.out.write_text(json.dumps(whole, indent=1) + "\n")
 
 
 def versions(asked: argparse.Namespace) -> dict[str, str]:
@@ -148,25 +172,39 @@ def versions(asked: argparse.Namespace) -> dict[str, str]:
     return found
 
 
-def summarize(rows: list[Json]) -> dict[str, Json]:
-    """By client and C: the largest error of the medians' repeats, and CPU time; failures are counted."""
-    found: dict[str, Json] = {}
-    for name in dict.fromkeys(row["client"] for row in rows):
-        mine = [row for row in rows if row["client"] == name]
-        found[name] = {"failed": sum("failed" in row for row in mine)}
-        for at_once in dict.fromkeys(row["C"] for row in mine):
-            good = [row for row in mine if row["C"] == at_once and "failed" not in row]
+def summary(rows: list[Json]) -> dict[str, Json]:
+    """By C, pace and client: the median of the repeats' errors (as shares, without their signs), the largest,
+    and CPU seconds; then whether ours kept to the target and is no worse than the best other one."""
+    table = []
+    for at_once, pace in dict.fromkeys((row["C"], row["pace"]) for row in rows):
+        here = [row for row in rows if (row["C"], row["pace"]) == (at_once, pace)]
+        for client in dict.fromkeys(row["client"] for row in here):
+            mine = [row for row in here if row["client"] == client]
+            good = [row for row in mine if "failed" not in row]
+            line = {"C": at_once, "pace": pace, "client": client, "runs": len(mine)}
+            line["failed"] = len(mine) - len(good)
+            for key in ERRORS if good else ():
+                line[key] = round(statistics.median(abs(row[key]) for row in good), 4)
+                line[f"worst_{key}"] = round(max(abs(row[key]) for row in good), 4)
             if good:
-                found[name][f"C={at_once}"] = {
-                    key: median([abs(row[key]) for row in good])
-                    for key in ("throughput_error", "ttft_error", "itl_error", "client_cpu_s")
-                }
-    return found
+                line["client_cpu_s"] = round(statistics.median(row["client_cpu_s"] for row in good), 2)
+            table.append(line)
+    return {"by_level": table, "target": TARGET, "missed": list_missed(table)}
 
 
-def median(values: list[float]) -> float:
-    ordered = sorted(values)
-    return ordered[len(ordered) // 2]
+def list_missed(table: list[Json]) -> list[str]:
+    """Where ours is beyond the target, or further from the truth than another client, in words."""
+    missed = []
+    for ours in [line for line in table if line["client"] == "specops" and not line["failed"]]:
+        level = [line for line in table if (line["C"], line["pace"]) == (ours["C"], ours["pace"])]
+        for key in ERRORS:
+            best = min((line for line in level if key in line), key=lambda line: float(line[key]))
+            where = f"C={ours['C']} {ours['pace']}: {key} {ours[key]:.4f}"
+            if ours[key] > TARGET:
+                missed.append(f"{where}, target {TARGET}")
+            if ours[key] > best[key]:
+                missed.append(f"{where}, {best['client']} {best[key]:.4f}")
+    return missed
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import argparse
 import asyncio
 import contextlib
 import json
+import math
 import os
 import re
 import signal
@@ -26,6 +27,8 @@ Json = Any
 ALWAYS_ON = False
 """Speculating without a gate: no threshold to be seen or set."""
 MODEL = "reference"
+GOLDEN = (math.sqrt(5) - 1) / 2
+"""Multiples of it, modulo one, are spread evenly however many there are."""
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 INFO = {
     "version": "0.5.18",
@@ -43,6 +46,12 @@ class Pace:
     tokens_per_chunk: int
     cross: int = 0
     """With a gate: while open a token takes half the time when alone, and as long as closed at this batch."""
+    spread: bool = False
+    """Requests that come together have their tokens evenly over the time of one, instead of all at once."""
+
+    def first_s(self, number: int) -> float:
+        """TTFT of a process's request with this number."""
+        return self.ttft_s + self.itl_s * (number * GOLDEN % 1) if self.spread else self.ttft_s
 
     def token_s(self, state: dict[str, int]) -> float:
         running = state["running"]
@@ -120,12 +129,13 @@ class Served(asyncio.Protocol):
             or 16
         )
         self.state["running"] += 1
+        self.state["came"] += 1
         wrote: list[tuple[float, int]] = []
         loop = asyncio.get_running_loop()
         streamed = bool(asked.get("stream"))
         if streamed:
             self.transport.write(HEAD)
-        due, done = came + self.pace.ttft_s, 0
+        due, done = came + self.pace.first_s(self.state["came"]), 0
         while done < tokens and self.alive:
             await sleep_until(loop, due)
             done = min(tokens, done + (1 if not wrote else self.pace.tokens_per_chunk))
@@ -205,7 +215,7 @@ def whole_of(path: str, tokens: int) -> Json:
 
 async def run_process(port: int, pace: Pace, truth: Path) -> None:
     loop = asyncio.get_running_loop()
-    state = {"running": 0, "total": 0, "threshold": pace.cross}
+    state = {"running": 0, "came": 0, "total": 0, "threshold": pace.cross}
     with truth.open("a", encoding="utf-8") as file:
         server = await loop.create_server(
             lambda: Served(pace, file, state), "127.0.0.1", port, reuse_port=True, backlog=1024
@@ -226,10 +236,12 @@ def serve(
     tokens_per_chunk: int = 1,
     processes: int = 1,
     cross: int = 0,
+    spread: bool = False,
 ) -> Iterator[Path]:
     """While the block runs; the folder with the truth is given."""
     folder.mkdir(parents=True, exist_ok=True)
-    argv = [sys.executable, "-m", "benchmarks.reference_server", str(port), str(ttft_s), str(itl_s)]
+    argv = [sys.executable, "-m", "benchmarks.reference_server", *(["--spread"] if spread else ())]
+    argv += [str(port), str(ttft_s), str(itl_s)]
     root = Path(__file__).resolve().parents[1]
     env = {**os.environ, "PYTHONPATH": str(root)}
     started = [
@@ -273,8 +285,9 @@ def main() -> None:
     parser.add_argument("tokens_per_chunk", type=int)
     parser.add_argument("cross", type=int)
     parser.add_argument("truth", type=Path)
+    parser.add_argument("--spread", action="store_true")
     asked = parser.parse_args()
-    pace = Pace(asked.ttft, asked.itl, asked.tokens_per_chunk, asked.cross)
+    pace = Pace(asked.ttft, asked.itl, asked.tokens_per_chunk, asked.cross, asked.spread)
     asyncio.run(run_process(asked.port, pace, asked.truth))
 
 

@@ -43,6 +43,7 @@ class Client:
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=10),
             headers=self._headers,
             read_bufsize=READ_BYTES,
+            trace_configs=[_stamp_when_written()],
         )
         return self
 
@@ -54,8 +55,9 @@ class Client:
         answer = started or Answer(tokens, exact=self.spec.ignore_eos)
         self.running.add(answer)
         answer.sent = time.monotonic()
+        body = self._body(text, tokens)
         try:
-            async with self._session.post(self._path, json=self._body(text, tokens)) as response:
+            async with self._session.post(self._path, json=body, trace_request_ctx=answer) as response:
                 if response.status != 200:
                     answer.error = f"HTTP {response.status}: {(await response.text())[:300]}"
                 else:
@@ -113,3 +115,15 @@ class Client:
     def hangs(self) -> bool:
         newest = max((answer.moved for answer in self.running), default=None)
         return newest is not None and time.monotonic() - newest > self.spec.gap_s
+
+
+def _stamp_when_written() -> aiohttp.TraceConfig:
+    """`sent` is when the body went out: of many requests that start together most wait for the others first,
+    and a server cannot answer what is still here."""
+
+    async def stamp(session: aiohttp.ClientSession, context: Any, sent: Any) -> None:
+        context.trace_request_ctx.sent = time.monotonic()
+
+    trace = aiohttp.TraceConfig()
+    trace.on_request_chunk_sent.append(stamp)
+    return trace

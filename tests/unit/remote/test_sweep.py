@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ import pytest
 from benchmarks.reference_server import read_truth, serve
 from specops.connect.payload import agent_zip
 from specops.remote.sweep.answer import Answer
+from specops.remote.sweep.client import Client
 from specops.remote.sweep.figures import Span, compute, weighted_spread
 from specops.remote.sweep.spec import parse_sweep
 from tests.unit.remote.servers import free_port
@@ -148,6 +151,29 @@ def test_every_token_is_counted_by_every_interface(tmp_path: Path, api: str) -> 
     assert level["wall_s"] >= max(row["wrote"][-1][0] for row in sent) - start - 0.002
     assert level["ttft"]["avg"] >= 0.03
     assert level["prompt_tokens"] == 8
+
+
+def test_a_request_counts_from_when_it_was_written_and_not_while_others_were(tmp_path: Path) -> None:
+    """Or many that start together measure this client's own queue as the server's TTFT."""
+    made: dict[str, float] = {}
+
+    class Slow(Client):
+        def _body(self, text: str, tokens: int) -> Json:
+            time.sleep(0.005)
+            made[text] = time.monotonic()
+            return super()._body(text, tokens)
+
+    async def go(port: int) -> list[Answer]:
+        spec = parse_sweep({"url": f"http://127.0.0.1:{port}", "release": "0.5.18", "levels": [1]}, ("p",))
+        async with Slow(spec) as client:
+            return await asyncio.gather(*(client.send(str(number), 2) for number in range(20)))
+
+    port = free_port()
+    with serve(port, tmp_path / "truth", ttft_s=0.02, itl_s=0.01) as truth:
+        answers = asyncio.run(go(port))
+        came = [row["came"] for row in read_truth(truth)]
+    assert all(answer.sent >= made[str(number)] for number, answer in enumerate(answers))
+    assert max(answer.sent for answer in answers) <= max(came), "the same clock on both sides"
 
 
 def test_250_streams_at_once_and_a_rate(tmp_path: Path) -> None:
