@@ -79,13 +79,9 @@ def run_bench_serving(job: Job, python: Path) -> Said:
 
 def run_guidellm(job: Job, python: Path) -> Said:
     out = job.folder / "guidellm.json"
-    data = json.dumps({"prompt_tokens": PROMPT, "output_tokens": job.tokens})
-    argv = [
-        str(python.with_name("guidellm")), "benchmark", "run", "--target", job.url, "--model", MODEL,
-        "--processor", str(job.tokenizer), "--data", data, "--profile", "concurrent",
-        "--rate", str(job.at_once), "--max-requests", str(job.requests), "--outputs", str(out),
-        "--disable-console-interactive",
-    ]  # fmt: skip
+    scenario = job.folder / "scenario.json"
+    scenario.write_text(json.dumps({"metadata": {"name": "reference"}, "spec": describe_guidellm(job, out)}))
+    argv = [str(python.with_name("guidellm")), "run", "-c", str(scenario), "--disable-console"]
     run(argv, job, HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1")
     metrics = json.loads(out.read_text())["benchmarks"][0]["metrics"]
 
@@ -97,6 +93,21 @@ def run_guidellm(job: Job, python: Path) -> Said:
         mean("time_to_first_token_ms") / 1e3,
         mean("inter_token_latency_ms") / 1e3,
     )
+
+
+def describe_guidellm(job: Job, out: Path) -> Json:
+    """A scenario of GuideLLM 0.8."""
+    return {
+        "backend": {
+            "kind": "openai_http", "target": job.url, "model": MODEL, "request_format": "/v1/completions",
+            "http2": False,
+        },
+        "profile": {"kind": "concurrent", "streams": [job.at_once]},
+        "tokenizer": {"kind": "huggingface_auto", "model": str(job.tokenizer)},
+        "data": [{"kind": "synthetic_text", "prompt_tokens": PROMPT, "output_tokens": job.tokens}],
+        "constraints": [{"kind": "max_requests", "count": job.requests}],
+        "outputs": [{"kind": "json", "path": str(out)}],
+    }  # fmt: skip
 
 
 def run_aiperf(job: Job, python: Path) -> Said:

@@ -139,9 +139,9 @@ class Served(asyncio.Protocol):
         while done < tokens and self.alive:
             await sleep_until(loop, due)
             done = min(tokens, done + (1 if not wrote else self.pace.tokens_per_chunk))
+            wrote.append((time.monotonic(), done))  # before: whoever reads it may be faster than the return
             if streamed:
                 self.write(event_of(path, asked, done, tokens))
-            wrote.append((time.monotonic(), done))
             due += self.pace.token_s(self.state) * self.pace.tokens_per_chunk
         self.state["running"] -= 1
         self.state["total"] += 1
