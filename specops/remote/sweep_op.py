@@ -23,7 +23,10 @@ LEVEL_S = 1800.0
 PUT_BACK_S = 20.0
 """For a child that was told to end: the gate's threshold is put back, what runs is given up."""
 DEATH_S = 3.0
-"""How long a sweep that ended early waits for the server's own last words."""
+"""How long a sweep that ended early waits for the server's own last words, and a dead one for the sweep's."""
+WATCH_S = 1.0
+"""Between two looks at whether the server lives: its cores are what is measured."""
+CUT_SHORT = "a level was cut short"
 
 
 def run(params: dict[str, Json], emit: Emit) -> dict[str, Json]:
@@ -83,10 +86,18 @@ class _Sweep:
         return {**self._result, "kept": str(self._path)}
 
     def _events(self, child: Child) -> dict[str, Json]:
+        until: float | None = None
+        look_at = 0.0
         while True:
             event = child.next(POLL_S)
             kind = event.get("event") if event else None
+            now = time.monotonic()
+            if self._watch is not None and until is None and now >= look_at:
+                look_at = now + WATCH_S
+                until = now + DEATH_S if self._watch.poll() else None
             if event is None:
+                if until is not None and now > until:
+                    return {"ended": CUT_SHORT}  # its requests may hang on a server that lost a rank
                 child.require_life()
             elif kind == "result":
                 return dict(event["value"])
@@ -109,7 +120,7 @@ class _Sweep:
 
     def close(self, key: str | None) -> None:
         """What was measured stays on the host; the threshold is what it was. Never raises OpFailed."""
-        if self._threshold is not None:
+        if self._threshold is not None and "cause" not in self._result:
             self._put_back(self._threshold, key)
         if not self._result["levels"]:
             return
