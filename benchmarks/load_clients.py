@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -131,19 +132,21 @@ def run_aiperf(job: Job, python: Path) -> Said:
 def run(argv: Sequence[str], job: Job, given: str = "", **env: str) -> str:
     """Its stdout. Raises Failed with the end of what it said."""
     kept = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "LANG")}
-    started = time.monotonic()
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     try:
-        done = subprocess.run(
-            argv,
-            input=given,
-            capture_output=True,
-            text=True,
-            env={**kept, **env},
-            cwd=job.folder,
-            timeout=LIMIT_S,
+        process = subprocess.Popen(
+            argv, **pipes, text=True, env={**kept, **env}, cwd=job.folder, start_new_session=True
         )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise Failed(f"{type(error).__name__} after {time.monotonic() - started:.0f} s") from None
-    if done.returncode:
-        raise Failed(f"exit {done.returncode}: {(done.stdout + done.stderr).strip()[-400:]}")
-    return done.stdout
+    except OSError as error:
+        raise Failed(str(error)) from None
+    try:
+        out, errors = process.communicate(given, timeout=LIMIT_S)
+    except subprocess.TimeoutExpired:
+        raise Failed(f"it did not end in {LIMIT_S:.0f} s") from None
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # its workers too; after a good end there are none
+        process.wait()
+    if process.returncode:
+        raise Failed(f"exit {process.returncode}: {(out + errors).strip()[-400:]}")
+    return out

@@ -65,7 +65,7 @@ def measure_running(
     from specops import __version__
     from specops.cli.proof import describe_running, read_texts
     from specops.facts.host import read_host_facts
-    from specops.sweep.plan import build_load, describe_about
+    from specops.sweep.plan import build_load, describe_about, describe_arm
 
     book = at.need_playbook()
     facts = read_host_facts(at.connector, at.place.question())
@@ -81,7 +81,8 @@ def measure_running(
     about = describe_about(
         facts, book, host=at.place.host, load=load, command=_command(), version=__version__
     )
-    told = [{**arm, "how": how, "deploy": about["deploy"]} for arm in arms]
+    about["max_running"] = spec.get("max_running")
+    told = [describe_arm(arm, about, kept.about or about, how) for arm in arms]
     for arm in told:
         if arm.get("name") == "gated" and arm.get("threshold") is None:
             arm["threshold"] = spec["threshold"]

@@ -132,6 +132,16 @@ def describe_about(
     }  # fmt: skip
 
 
+def describe_arm(
+    arm: Mapping[str, Json], about: Mapping[str, Json], first: Mapping[str, Json], how: str
+) -> dict[str, Json]:
+    """An arm beside the first one measured: of its server only what that one's arguments were not."""
+    told = {**arm, "how": how, "deploy": about.get("deploy"), "max_running": about.get("max_running")}
+    here, there = about.get("server") or {}, first.get("server") or {}
+    other = {name: here.get(name) for name in {**there, **here} if here.get(name) != there.get(name)}
+    return {**told, "server": other} if other else told
+
+
 def _window_words(load: Mapping[str, Json]) -> str:
     return f"{load['window_s']:g} s" if load.get("window_s") else f"{load.get('requests')} requests at least"
 

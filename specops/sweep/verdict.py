@@ -40,6 +40,16 @@ def plain_arm(sweep: Sweep) -> str:
     return ALWAYS_OFF if sweep.throughputs(ALWAYS_OFF) else NO_SPEC
 
 
+def unequal_room(sweep: Sweep) -> str | None:
+    """In words, where the arms' servers do not run the same number of requests at once: one queues before the
+    others do."""
+    most = {str(arm.get("name")): arm.get("max_running") for arm in sweep.about.get("arms") or ()}
+    known = {name: value for name, value in most.items() if value}
+    if len(set(known.values())) < 2:
+        return None
+    return "most requests at once differ: " + ", ".join(f"{name} {value}" for name, value in known.items())
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GatedGain:
     """What a gate at T gives at one level, in tokens a second."""

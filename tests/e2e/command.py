@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,6 +49,37 @@ def start(*words: str, env: dict[str, str] | None = None) -> subprocess.Popen[st
         env={**os.environ, "COLUMNS": "120", **(env or {})},
         start_new_session=True,
     )
+
+
+def interrupt_at(kind: str, *words: str, env: dict[str, str] | None = None, deadline_s: float = 60.0) -> Ran:
+    """The command with `--json`, and Ctrl-C at its first event of this kind."""
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # a background run: children inherit it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    return act_at(
+        kind, lambda process: process.send_signal(signal.SIGINT), *words, env=env, deadline_s=deadline_s
+    )
+
+
+def act_at(
+    kind: str,
+    act: Callable[[subprocess.Popen[str]], None],
+    *words: str,
+    env: dict[str, str] | None = None,
+    deadline_s: float = DEADLINE_S,
+) -> Ran:
+    """The command with `--json`; something is done at its first event of this kind."""
+    process = start(*words, "--json", env=env)
+    lines: list[str] = []
+    for line in process.stdout or ():
+        lines.append(line)
+        if json.loads(line).get("event") == kind:
+            break
+    act(process)
+    try:
+        out, err = process.communicate(timeout=deadline_s)
+    finally:
+        process.kill()
+    return Ran(code=process.returncode, out="".join(lines) + out, err=err)
 
 
 def specops(*words: str, env: dict[str, str] | None = None, deadline_s: float = DEADLINE_S) -> Ran:

@@ -6,6 +6,7 @@ import os
 
 ON_REQUEST = {
     "test_batch_gate.py": "SPECOPS_E2E_OLDER",  # a quarter of an hour: make e2e-older
+    "test_sweep.py": "SPECOPS_E2E_SWEEP",  # a quarter of an hour: make e2e-sweep
     "test_zoo.py": "SPECOPS_ZOO_DEPLOYS",  # ten minutes: make zoo-deploys
     "test_two_ranks.py": "SPECOPS_E2E_TP",  # some minutes: make e2e-tp
 }

@@ -14,7 +14,7 @@ from specops.sweep.report.style import STYLE
 from specops.sweep.report.svg import draw_svg
 from specops.sweep.report.tables import HEADS, as_rows
 from specops.sweep.runs import Sweep, tainted
-from specops.sweep.verdict import decide, gains_of_gate, plain_arm
+from specops.sweep.verdict import decide, gains_of_gate, plain_arm, unequal_room
 
 Json = Any
 
@@ -85,9 +85,11 @@ def _gain_table(sweep: Sweep, crossover: Crossover | None) -> str:
 def _doubts(sweep: Sweep) -> str:
     found = [level for level in sweep.levels if level.taints]
     unknown = sorted({str(word) for level in sweep.levels for word in level.raw.get("unknown") or ()})
-    if not found and not unknown:
+    unequal = unequal_room(sweep)
+    if not found and not unknown and not unequal:
         return _section("Doubts", "<p>None: no error, no retraction, no queueing, no foreign traffic.</p>")
-    items = [
+    items = [unequal] if unequal else []
+    items += [
         f"{level.arm}, C={level.at_once}, repeat {level.repeat}: {'; '.join(level.taints)}" for level in found
     ]
     lines = [f"<li>{escape(item)}</li>" for item in items]

@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 
+from specops.sweep.plan import describe_arm
 from specops.sweep.report.chart import Chart, Frame, Point, Series, draw, tick_step
 from specops.sweep.report.curves import draw_curves
 from specops.sweep.report.page import make_page
 from specops.sweep.report.prometheus import as_prometheus, write_prometheus
 from specops.sweep.report.tables import as_csv, as_rows
 from specops.sweep.runs import Sweep, parse_sweep
-from specops.sweep.verdict import decide
+from specops.sweep.verdict import decide, unequal_room
 from tests.unit.sweep.browser import Tab, browse
 from tests.unit.sweep.made import LEVELS, make_level, make_sweep
 
@@ -94,6 +95,22 @@ def test_a_sweep_of_one_level_without_a_gate_still_makes_a_page() -> None:
     page = make_page(parse_sweep({"levels": [level]}, "x"))
     assert "do not show a crossover" in page
     assert "not measured" in page
+
+
+def test_servers_that_admit_different_numbers_are_a_doubt_and_an_arm_names_its_own_arguments() -> None:
+    about = {"server": {"tp_size": 8}, "max_running": 48}
+    other = {"server": {"tp_size": 8, "speculative_algorithm": "EAGLE3"}, "deploy": "d2", "max_running": 250}
+    arms = [
+        describe_arm({"name": "no-spec"}, about, about, "launch"),
+        describe_arm({"name": "always-on"}, other, about, "launch"),
+    ]
+    assert "server" not in arms[0]
+    assert arms[1]["server"] == {"speculative_algorithm": "EAGLE3"}
+    level = make_level("always-on", 4, 1, 10.0)
+    page = make_page(parse_sweep({"levels": [level], "about": {**about, "arms": arms}}, "x"))
+    assert "most requests at once differ: no-spec 48, always-on 250" in page
+    assert "speculative_algorithm: EAGLE3" in page
+    assert unequal_room(make_sweep()) is None
 
 
 def test_rows_csv_and_prometheus_hold_the_same_figures(tmp_path: Path) -> None:
