@@ -132,11 +132,11 @@ def run_aiperf(job: Job, python: Path) -> Said:
 def run(argv: Sequence[str], job: Job, given: str = "", **env: str) -> str:
     """Its stdout. Raises Failed with the end of what it said."""
     kept = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "LANG")}
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     try:
         process = subprocess.Popen(
-            argv, **pipes, text=True, env={**kept, **env}, cwd=job.folder, start_new_session=True
-        )
+            argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            env={**kept, **env}, cwd=job.folder, start_new_session=True,
+        )  # fmt: skip
     except OSError as error:
         raise Failed(str(error)) from None
     try:

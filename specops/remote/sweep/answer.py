@@ -140,6 +140,10 @@ class Answer:
                 found.append(((self.at[i] - self.at[i - 1]) / n, n))
         return found
 
+    def chunks_in(self, start: float, end: float) -> int:
+        """Chunks that came in (start, end]."""
+        return sum(start < at <= end for at in self.at)
+
     def tokens_in(self, start: float, end: float) -> int:
         """Tokens that came in (start, end]."""
         return self._until(end) - self._until(start)

@@ -22,6 +22,10 @@ WAITING = 0.25
 """Share of looks at the server with requests in its queue: fewer are those that have just come."""
 
 
+FEW_STEPS = 10
+"""Chunks of a stream: of fewer, the one at the window's edge is too large a part."""
+
+
 @dataclass(frozen=True)
 class Seen:
     """What the server said of itself within the window."""
@@ -77,6 +81,8 @@ def find_taints(spec: SweepSpec, run: Run, loaded: Loaded, seen: Seen, client: d
         taints.append(f"errors: {bad}")
     if loaded.span is None:
         taints.append("no steady window: the first request ended before the last one began")
+    elif run.rate is None and (steps := _steps(loaded, loaded.span) / run.level) < FEW_STEPS:
+        taints.append(f"short window: {steps:.0f} chunks a stream in {loaded.span.seconds:.1f} s")
     if loaded.unsent:
         taints.append(f"rate not reached: {loaded.unsent} arrivals found {run.level} running")
     retracted = sum(_retractions(answer) for answer in loaded.answers) or seen.retracted
@@ -90,6 +96,11 @@ def find_taints(spec: SweepSpec, run: Run, loaded: Loaded, seen: Seen, client: d
     if is_limited(client):
         taints.append("client_limited")
     return taints
+
+
+def _steps(loaded: Loaded, span: Span) -> int:
+    """Chunks that came in the window."""
+    return sum(answer.chunks_in(span.start, span.end) for answer in loaded.answers)
 
 
 def _of_batch(spec: SweepSpec, run: Run, seen: Seen) -> list[str]:

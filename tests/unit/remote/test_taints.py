@@ -22,8 +22,9 @@ CALM = {"lag_s": {"avg": 0.001, "p99": 0.01}, "cpu_share": 0.4}
 
 
 def answered(**meta: Any) -> Answer:
-    answer = Answer(2, exact=True)
-    answer.feed(b'data: {"meta_info": {"completion_tokens": 2}}\n\n', 1.0)
+    answer = Answer(100, exact=True)
+    for count in range(1, 101):
+        answer.feed(b'data: {"meta_info": {"completion_tokens": %d}}\n\n' % count, count / 100)
     answer.finish(1.0)
     answer.meta |= meta
     return answer
@@ -45,11 +46,13 @@ def test_a_healthy_level_has_no_taint_and_nothing_unknown() -> None:
         (loaded(), {"retracted": 1}, {}, "retraction: 1"),
         (loaded(), {"queue": [0, 3, 3]}, {}, "queueing: 2 waited (the server runs at most 16)"),
         (loaded(), {"graphs_off": True}, {}, "graph off"),
-        (loaded(Answer(2, exact=True)), {}, {}, "errors: 1"),
+        (loaded(answered(), Answer(2, exact=True)), {}, {}, "errors: 1"),
         (loaded(), {"finished_by_others": 4}, {}, "foreign traffic: 4 requests of others ended"),
         (loaded(), {"running": [10, 12, 10]}, {}, "foreign traffic: 12 ran"),
         (loaded(), {"running": [8, 8, 10]}, {}, "observed batch 8"),
         (loaded(span=None), {}, {}, "no steady window: the first request ended before the last one began"),
+        (loaded(span=Span(0.0, 0.75)), {}, {}, "short window: 8 chunks a stream in 0.8 s"),
+        (loaded(span=Span(1.0, 4.0)), {}, {}, "short window: 0 chunks a stream in 3.0 s"),
         (loaded(ended="hung"), {}, {}, "hung"),
         (loaded(), {}, {"cpu_share": 0.95}, "client_limited"),
         (loaded(), {}, {"lag_s": {"avg": 0.02, "p99": 0.02}}, "client_limited"),
