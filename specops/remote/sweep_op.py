@@ -41,7 +41,7 @@ def run(params: dict[str, Json], emit: Emit) -> dict[str, Json]:
     if not python:
         raise OpFailed("usage", "the sweep has no `python` to run its load with")
     secrets = {str(k): str(v) for k, v in (params.get("secrets") or {}).items()}
-    spec.setdefault("budget_s", LEVEL_S * max(1, _measurements(spec)))
+    spec["budget_s"] = LEVEL_S * max(1, _measurements(spec))  # what came with it is the smoke test's
     cookie = spec.get("cookie")
     watch = smoke_op.find_server(instance.deploys / str(cookie or "none"), cookie, spec)
     sweep = _Sweep(instance=instance, spec=spec, emit=emit, watch=watch)

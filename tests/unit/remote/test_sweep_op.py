@@ -15,14 +15,14 @@ from typing import Any
 
 import pytest
 
-from specops.remote import procs, state, sweep_op
+from specops.remote import load_child, procs, state, sweep_op
 from specops.remote.context import OpFailed
 
 Json = dict[str, Any]
 CHILD = """
 import json, sys, time
 for event in json.load(sys.stdin)["script"]:
-    time.sleep(60) if event == "wait" else print(json.dumps(event), flush=True)
+    time.sleep(event) if isinstance(event, int) else print(json.dumps(event), flush=True)
 """
 CRASH = (
     "[2026-11-30 05:00:00] Scheduler hit an exception: Traceback (most recent call last):\n"
@@ -43,7 +43,7 @@ class Stage:
     log: Path
     events: list[Json] = field(default_factory=list)
 
-    def run(self, *script: Json | str, at_level: Callable[[], None] | None = None) -> Json:
+    def run(self, *script: Json | int, at_level: Callable[[], None] | None = None) -> Json:
         """`at_level` happens once the first level was told."""
         told = threading.Event()
 
@@ -96,6 +96,12 @@ def test_a_finished_sweep_is_kept_on_the_host(stage: Stage) -> None:
     assert kept["boot_id"] == state.boot_id()
 
 
+def test_a_sweep_has_longer_than_the_smoke_test_whose_keys_it_comes_with(stage: Stage) -> None:
+    stage.params["sweep"]["budget_s"] = 1 - load_child.GRACE_S
+    done = stage.run(level(1), 2, {"event": "result", "value": {"levels": [level(1)], "ended": "finished"}})
+    assert done["ended"] == "finished"
+
+
 def test_a_server_that_dies_while_requests_hang_is_named_and_finished_levels_stay(stage: Stage) -> None:
     def die() -> None:
         with stage.log.open("a") as log:
@@ -103,7 +109,7 @@ def test_a_server_that_dies_while_requests_hang_is_named_and_finished_levels_sta
         stage.server.kill()
         stage.server.wait()
 
-    done = stage.run(level(1), "wait", at_level=die)
+    done = stage.run(level(1), 60, at_level=die)
     assert done["ended"].startswith("a level was cut short; the server died: ")
     assert "too many values to unpack" in done["ended"]
     assert done["cause"]["traceback"]
