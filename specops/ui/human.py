@@ -123,6 +123,8 @@ class Human:
         row(self._console, prefix, text if isinstance(text, Text) else Text(text, style=style))
 
     def _on_opened(self, entry: Mapping[str, Json]) -> None:
+        # of the deploy before this one, where a sweep of arms makes several
+        self._steps, self._checks, self._proof = {}, {}, {}
         by = entry.get("by") or {}
         who = f" by {by.get('user')}@{by.get('host')}" if by else ""
         text = f"{entry.get('kind', 'deploy')} {entry.get('plan_id', '')}{who}"

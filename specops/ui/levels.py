@@ -15,16 +15,40 @@ Json = Any
 SHORT = {"latency.p50": "latency p50", "ttft.p50": "TTFT p50", "itl.avg": "ITL mean"}
 
 
+DOUBTS = "doubts"
+SPARE = ("n", "batch", "per request", "spread", "tok/verify", "ITL mean/p99", "TTFT p50/p99")
+"""Columns that a narrow terminal goes without, first to last; the page and the file have them all."""
+GAP = 2
+
+
 def show_sweep(console: Console, sweep: Mapping[str, Json]) -> None:
     """Its lines were printed as they came; here are the table and what is left to say."""
     if sweep.get("rows"):
-        show_table(console, sweep.get("heads") or [], sweep["rows"])
+        show_rows(console, list(sweep.get("heads") or ()), [list(row) for row in sweep["rows"]])
     rows = [(str(name), str(value)) for name, value in sweep.items() if isinstance(value, str | int | float)]
     pairs(console, rows)
 
 
+def show_rows(console: Console, heads: list[str], rows: list[list[str]]) -> None:
+    """A row an arm and level; doubts are sentences, and stand below."""
+    doubts = [(" ".join(row[:2]), row[-1]) for row in rows if heads[-1:] == [DOUBTS] and row[-1]]
+    if heads[-1:] == [DOUBTS]:
+        heads, rows = heads[:-1], [row[:-1] for row in rows]
+    for name in SPARE:
+        widths = [max(len(line[at]) for line in (heads, *rows)) for at in range(len(heads))]
+        if sum(widths) + GAP * len(widths) <= console.width:
+            break
+        if name in heads:
+            at = heads.index(name)
+            heads, rows = heads[:at] + heads[at + 1 :], [row[:at] + row[at + 1 :] for row in rows]
+    show_table(console, heads, rows)
+    if doubts:
+        heading(console, "doubts (arm and C)")
+        pairs(console, doubts)
+
+
 def show_table(console: Console, heads: list[str], rows: list[list[str]]) -> None:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    table = Table(box=None, padding=(0, GAP, 0, 0), header_style="bold")
     for number, name in enumerate(heads):
         table.add_column(name, justify="left" if number == 0 or number == len(heads) - 1 else "right")
     for row in rows:

@@ -39,6 +39,22 @@ def test_a_deploy_that_is_rolled_back_reads_from_top_to_bottom() -> None:
     assert all(line[9:12] == "lab" for line in steps)
 
 
+def test_the_next_deploy_of_a_sweep_does_not_show_the_checks_of_the_one_before() -> None:
+    human, text = shown()
+    for event in events():
+        human.on_event(event)
+    human.on_event({"event": "smoke", "smoke": {"kept": {"json": "/first.json", "picture": "/first.svg"}}})
+    human.outcome(ROLLED_BACK)
+    first = text.getvalue()
+    human.on_event({"event": "journal", "entry": {"entry": "opened", "kind": "rollback", "plan_id": "77"}})
+    human.outcome(Deployed(deploy="77", serving="the old server (pid 5151) on port 30000"))
+    second = text.getvalue()[len(first) :]
+    assert "/first.json" in first
+    assert "S3" in first
+    assert "/first.json" not in second
+    assert "S3" not in second
+
+
 def test_a_load_without_a_terminal_says_little() -> None:
     human, text = shown()
     for second in range(0, 60):
