@@ -25,15 +25,6 @@ def await_unlocked() -> bool:
     return False
 
 
-def test_a_sweep_without_a_passed_smoke_test_never_starts(lab: LabState) -> None:
-    """The lab's own server speculates at every batch size."""
-    ran = specops("sweep", "--host", "lab", "--threshold", "5", "--levels", "1", "--json")
-    assert ran.code == 16, ran.err + ran.out[-2000:]
-    assert ran.events("smoke")[0]["smoke"]["verdict"] == "fail"
-    assert not ran.events("level")
-    assert not ran.events("sweep")
-
-
 def test_deploy_smoke_sweep_and_rollback(lab: LabState, tmp_path: Path) -> None:
     assert ssh.banner(lab.ssh_port).startswith("SSH-2.0-OpenSSH")
     package = Path(lab.package)
@@ -87,6 +78,12 @@ def test_deploy_smoke_sweep_and_rollback(lab: LabState, tmp_path: Path) -> None:
     assert is_speculating(lab.port)
     nothing = specops("rollback", "--host", "lab", "--yes")
     assert nothing.code == 13, nothing.err
+
+    ungated = ("--set", "gate.kind=native", "--levels", "1", "--json")
+    never = specops("sweep", "--host", "lab", "--threshold", "5", *ungated)
+    assert never.code == 16, never.err + never.out[-2000:]
+    assert never.events("smoke")[0]["smoke"]["verdict"] == "fail"
+    assert not never.events("level"), "no sweep without a passed smoke test"
 
 
 def test_patched_deploy_swaps_bytes_and_rollback_puts_them_back(lab: LabState) -> None:
