@@ -49,6 +49,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--levels", default=",".join(map(str, LEVELS)))
+    parser.add_argument("--paces", default=",".join(PACES))
     parser.add_argument("--sglang", type=Path, help="python of an environment with SGLang")
     parser.add_argument("--guidellm", type=Path, help="python of an environment with GuideLLM")
     parser.add_argument("--aiperf", type=Path, help="python of an environment with AIPerf")
@@ -60,7 +61,7 @@ def main() -> int:
     clients = choose_clients(asked)
     rows = json.loads(asked.out.read_text())["rows"] if asked.keep and asked.out.exists() else []
     for repeat in range(1, asked.repeats + 1):
-        for at_once, pace in list_points(asked.levels):
+        for at_once, pace in list_points(asked.levels, asked.paces):
             for name, client in clients.items():
                 row = measure(name, client, at_once, pace, repeat, asked)
                 rows.append(row)
@@ -81,10 +82,11 @@ def choose_clients(asked: argparse.Namespace) -> dict[str, Callable[[Job], Said]
     return chosen
 
 
-def list_points(levels: str) -> list[tuple[int, str]]:
+def list_points(levels: str, paces: str) -> list[tuple[int, str]]:
     """(C, pace): all levels spread, and the one that is hardest to read with all streams' chunks at once."""
     wanted = [int(word) for word in levels.split(",")]
-    return [(c, PACES[0]) for c in wanted] + [(c, PACES[1]) for c in wanted if c == BURST_LEVEL]
+    points = [(c, PACES[0]) for c in wanted] + [(c, PACES[1]) for c in wanted if c == BURST_LEVEL]
+    return [(c, pace) for c, pace in points if pace in paces.split(",")]
 
 
 def measure(
