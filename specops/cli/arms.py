@@ -79,15 +79,28 @@ class Launches:
             book, ids=None, folders=self.folders, sweep=True, levels=_words(self.measure.levels), prompts=None
         )
         made = make_plan(self.at.place, wish, self.at.connector)
-        if not isinstance(made, Nothing):
+        if isinstance(made, Nothing):
+            unsure = self._smoke(book)
+        else:
             self.at.output.note(f"arm {visit.arm}: deploying {made.id}")
             outcome = Follower(self.at).run(made)
             self.at.output.outcome(outcome)
             if not isinstance(outcome, Deployed):
                 self._stop(f"arm {visit.arm} was not deployed", outcome)
                 return
+            unsure = outcome.inconclusive
         self._changed.append(not isinstance(made, Nothing))
+        if unsure:
+            self.kept.ended = f"arm {visit.arm} has no passed smoke test: {', '.join(unsure)}"
+            return
         self._measure(visit, book, replace(self.measure, repeats=visit.repeats))
+
+    def _smoke(self, book: Playbook) -> tuple[str, ...]:
+        """Of an arm that serves already; empty where it passed."""
+        from specops.cli.prove import smoke_running
+
+        code, _, _ = smoke_running(replace(self.at, playbook=book), threshold=None, prompts=self.prompts)
+        return (f"exit {code}",) if code else ()
 
     def _measure(self, visit: Visit, book: Playbook, measure: Measure) -> None:
         self.at.output.note(f"arm {visit.arm}: measuring")

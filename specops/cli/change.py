@@ -122,7 +122,7 @@ def deploy(
         if isinstance(made, Nothing):
             return unchanged(at, made)
         outcome = show_and_run(at, made, dry_run=dry_run, yes=yes)
-        if not sweep or not _is_deployed(outcome):
+        if not sweep or not _is_proven(outcome):
             return outcome
         from specops.cli.measure import sweep_deployed
 
@@ -267,7 +267,8 @@ def _told(at: Reach, outcome: Outcome) -> Outcome:
     return outcome
 
 
-def _is_deployed(outcome: Any) -> bool:
+def _is_proven(outcome: Any) -> bool:
+    """Deployed, and no check of its smoke test was left open."""
     from specops.engine.outcome import Deployed
 
-    return isinstance(outcome, Deployed)
+    return isinstance(outcome, Deployed) and not outcome.inconclusive
