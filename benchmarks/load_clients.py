@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,8 @@ class Said:
     itl_s: float
     window: tuple[float, float] | None = None
     """Monotonic: what the throughput is about; None: from the first request to the last token."""
+    own: dict[str, float] = field(default_factory=dict)
+    """What the client says that it took itself: memory, and its share of a core while it measured."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,8 @@ def run_specops(job: Job) -> Said:
         raise Failed(str(value["ended"]))
     level = value["levels"][0]
     start, end = level["window"]
-    return Said(level["throughput"], level["ttft"]["avg"], level["itl"]["avg"], (start, end))
+    own = {"rss_mb": round(level["client"]["rss_mb"], 1), "cpu_share": round(level["client"]["cpu_share"], 3)}
+    return Said(level["throughput"], level["ttft"]["avg"], level["itl"]["avg"], (start, end), own)
 
 
 def run_bench_serving(job: Job, python: Path) -> Said:

@@ -112,7 +112,7 @@ def measure(
             done = [each for each in read_truth(truth) if each["tokens"] == TOKENS][-job.requests :]
     if len(done) < job.requests:
         return {**row, "failed": f"{len(done)} of {job.requests} requests came to the server"}
-    return row | judge(said, done)
+    return row | said.own | judge(said, done)
 
 
 def cpu_s() -> float:
@@ -190,6 +190,9 @@ def summary(rows: list[Json]) -> dict[str, Json]:
                 line[f"worst_{key}"] = round(max(abs(row[key]) for row in good), 4)
             if good:
                 line["client_cpu_s"] = round(statistics.median(row["client_cpu_s"] for row in good), 2)
+            for key in ("rss_mb", "cpu_share"):
+                if any(key in row for row in good):
+                    line[f"most_{key}"] = max(row[key] for row in good if key in row)
             table.append(line)
     return {"by_level": table, "target": TARGET, "missed": list_missed(table)}
 
