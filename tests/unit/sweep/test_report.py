@@ -170,3 +170,32 @@ def test_the_commands_report_and_compare(tmp_path: Path, capsys: pytest.CaptureF
     assert run(["compare", a, b]) == 0
     assert "worse" in capsys.readouterr().err
     assert run(["report", str(tmp_path / "none.json")]) == 2
+
+
+def test_tune_decides_by_kept_sweeps_and_writes_t_into_a_playbook(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from specops.cli.main import run
+
+    run_file, book = tmp_path / "a.json", tmp_path / "mine.yaml"
+    sweep = make_sweep()
+    run_file.write_text(json.dumps({"levels": [dict(level.raw) for level in sweep.levels], "about": {}}))
+    book.write_text("name: mine  # ours\nmodel: {path: /m}\ngate:\n  threshold: 5   # a guess\n")
+    assert run(["tune", str(run_file), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)["tuned"]
+    assert 10 <= told["threshold"] < 30
+    assert told["interval"][0] <= 16 <= told["interval"][1]
+    assert [gain["C"] for gain in told["gains"]] == list(LEVELS)
+    assert all(gain["over_plain"] > 0 for gain in told["gains"] if gain["C"] <= 10)
+    assert told["next"] == f"specops deploy --threshold {told['threshold']}"
+    assert run(["tune", str(run_file), "--write", "--playbook", str(book)]) == 0
+    written = book.read_text()
+    assert f"threshold: {told['threshold']}  # a guess" in written, "the comment stays where it was"
+    assert written.startswith("name: mine  # ours\n")
+
+    plain = [dict(level.raw) for level in sweep.levels if level.arm == "no-spec"]
+    run_file.write_text(json.dumps({"levels": plain, "about": {}}))
+    capsys.readouterr()
+    assert run(["tune", str(run_file), "--write", "--playbook", str(book)]) == 2
+    assert "takes always-on and a plain one" in capsys.readouterr().err
+    assert book.read_text() == written
