@@ -2,7 +2,8 @@
 
 The load generator of the product, as the agent starts it, against the 8B shape without weights: three arms in
 one load by the gate's live control. `--url` measures a server that runs already. Writes OUT/sweep.jsonl, an
-event a line, and prints the table's lines as they come.
+event a line, and prints the table's lines as they come; `--record FILE` makes
+results/sweep_gpu_<release>.json of such a file, here.
 """
 
 from __future__ import annotations
@@ -14,12 +15,15 @@ import subprocess
 import sys
 import time
 from contextlib import ExitStack
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import specops
 from benchmarks.gpu.gate import ALWAYS, RELEASE, SHARED, SPEC, make_tree, numbers
 from benchmarks.gpu.serving import common, serve
 
+RESULTS = Path(__file__).resolve().parents[1] / "results"
 LEVELS = (1, 2, 5, 10, 30, 70, 100, 250)
 RUNNING = 256
 BUDGET_S = 600
@@ -41,10 +45,13 @@ def main() -> int:
     parser.add_argument("--url", help="of a gated server that runs already")
     parser.add_argument("--log", type=Path, help="its log")
     parser.add_argument("--not-before", type=Path, metavar="FILE", help="begin when it is there")
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--out", type=Path, default=Path("sweep-out"))
     parser.add_argument("--gpu", default="0")
     parser.add_argument("--port", type=int, default=33600)
+    parser.add_argument("--record", type=Path, metavar="FILE")
     asked = parser.parse_args()
+    if asked.record is not None:
+        return record(asked.record, asked.release)
     asked.out.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         url, log = asked.url, asked.log
@@ -128,6 +135,39 @@ def sweep(asked: argparse.Namespace, url: str, log: Path) -> int:
                 print(said, flush=True)
     packed.unlink()
     return int(child.returncode or 0)
+
+
+def record(path: Path, release: str) -> int:
+    rows = [event for event in map(json.loads, path.read_text().splitlines()) if event["event"] == "level"]
+    name = f"sweep_gpu_{release}"
+    whole = {
+        "name": name,
+        "date": datetime.now(UTC).date().isoformat(),
+        "command": "python3 -m benchmarks.gpu.sweep --window 3 --tokens 256 … (on the GPU host)",
+        "machine": {"cpus": 16, "gpu": "NVIDIA H200"},
+        "versions": {"specops": specops.__version__, "sglang": release, "torch": "2.11.0+cu130"},
+        "rows": rows,
+        "summary": summary(rows),
+    }
+    (RESULTS / f"{name}.json").write_text(json.dumps(whole, indent=1) + "\n")
+    print(json.dumps(whole["summary"], indent=1))
+    return 0
+
+
+def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """tok/s of each arm by level, TTFT and ITL of the gated one in ms, and what may be doubted."""
+    table = []
+    for level in sorted({row["C"] for row in rows}):
+        here = {row["arm"]: row for row in rows if row["C"] == level}
+        line: dict[str, Any] = {"C": level, "requests": sum(row["requests"] for row in here.values())}
+        line |= {arm: round(row["throughput"], 1) for arm, row in here.items()}
+        for key in ("ttft", "itl"):
+            line[f"gated_{key}_p50_ms"] = round(1e3 * here["gated"][key]["p50"], 1)
+        line["batch"] = [row["batch"]["median"] for row in here.values()]
+        line["client_cpu"] = max(round(row["client"]["cpu_share"], 2) for row in here.values())
+        line["taints"] = sorted({taint for row in here.values() for taint in row["taints"]})
+        table.append(line)
+    return {"by_level": table, "failed": sum(row["requests"] - row["ok"] for row in rows)}
 
 
 if __name__ == "__main__":

@@ -61,7 +61,7 @@ def make_plan(job: dict[str, Any]) -> Any:
         )
         for argv in job["commands"]
     ]
-    instance = {"state": job["state"], "port": 31990, "python": job["python"], "root": job["folder"]}
+    instance = {"state": job["state"], "port": 31993, "python": job["python"], "root": job["folder"]}
     return Plan(
         id=new_id(),
         kind="deploy",

@@ -69,7 +69,7 @@ def write_inventory(host: Host, job: dict[str, Any]) -> Path:
         "python": job["python"],
         "state": job["state"],
         "playbook": str(host.folder / "playbook.yaml"),
-        "instances": [{"name": "one", "port": 31990}],
+        "instances": [{"name": "one", "port": 31993}],
     }
     path = host.folder / "inventory.yaml"
     path.write_text(json.dumps({"hosts": {"box": box}}))
