@@ -39,7 +39,9 @@ class Launches:
         from specops.ui.ask import confirm
 
         host = self.at.place.host
-        words = announce(self.names, self.measure.levels, self.measure.repeats, self.measure.window_s)
+        measure = self.measure
+        points = len(measure.levels) + len(measure.rates)
+        words = announce(self.names, points, measure.repeats, measure.window_s, self._load_s())
         self.at.output.note(f"arms: {words}")
         if not confirm(f"Stop what serves on {host}, {2 * len(self.names)} times?", assume_yes=yes):
             return False
@@ -53,6 +55,12 @@ class Launches:
         finally:
             self._unwind()
         return True
+
+    def _load_s(self) -> float | None:
+        from specops.facts.host import read_host_facts
+
+        model = ["--model-path", self.at.need_playbook().model.path]
+        return read_host_facts(self.at.connector, self.at.place.question()).state.load_s(model)
 
     def _visit(self, forward: Sequence[Visit], back: Sequence[Visit], refine: Refine | None) -> None:
         for visit in forward:

@@ -93,11 +93,19 @@ def without_speculation(args: Any) -> dict[str, Any]:
     return {name: value for name, value in args.items() if not name.startswith("speculative-")}
 
 
-def announce(names: Sequence[str], levels: Sequence[int], repeats: int, window_s: float | None) -> str:
-    """One sentence before anything starts."""
+def announce(
+    names: Sequence[str], points: int, repeats: int, window_s: float | None, load_s: float | None
+) -> str:
+    """One sentence before anything starts. `points`: levels and rates; `load_s`: of an earlier load
+    of this model here, if there was one."""
     forward, back = order_visits(names, repeats)
     loads = len(forward) + len(names)
-    measured = len(levels) * repeats * len(names)
+    measured = points * repeats * len(names)
     time = f", {window_s:g} s each and what filling and draining takes" if window_s else ""
     order = " ".join(visit.arm for visit in (*forward, *back))
-    return f"{measured} measurements{time}, and {loads} loads of the server, the old one's included: {order}"
+    words = f"{measured} measurements{time}, and {loads} loads of the server, the old one's included: {order}"
+    if load_s is None:
+        return f"{words}; no load of this model was measured here yet"
+    whole_s = loads * load_s + measured * (window_s or 0.0)
+    least = "" if window_s else " for the loads alone"
+    return f"{words}; about {max(1, round(whole_s / 60))} min{least}, at {load_s:.0f} s a load"

@@ -19,6 +19,7 @@ from specops.engine.planner import Nothing
 from specops.sweep.plan import Measure
 
 ARMS = ("no-spec", "always-on", "gated")
+notes: list[str] = []
 MEASURE = Measure(levels=(1, 8), rates=(), repeats=3, window_s=2.0)
 
 
@@ -73,12 +74,14 @@ def played(monkeypatch: pytest.MonkeyPatch) -> Played:
     monkeypatch.setattr(follow.Follower, "run", run)
     monkeypatch.setattr(prove, "smoke_running", smoke)
     monkeypatch.setattr(arms, "measure_running", measure)
+    monkeypatch.setattr(Launches, "_load_s", lambda self: 100.0)
     assert measuring.measure_running is not measure
     return host
 
 
 def sweep(refine: Any = None) -> Kept:
-    said = SimpleNamespace(note=lambda words: None, outcome=lambda outcome: None)
+    notes.clear()
+    said = SimpleNamespace(note=notes.append, outcome=lambda outcome: None)
     place = SimpleNamespace(host="box")
     book = load_playbook("lab", (), {"model": "/m", "draft": "/d"})
     at = Reach(output=cast(Any, said), connector=cast(Any, None), place=cast(Any, place), playbook=book)
@@ -89,6 +92,7 @@ def sweep(refine: Any = None) -> Kept:
 
 def test_there_and_back_again_and_everything_is_taken_back(played: Played) -> None:
     assert sweep().ended == "finished"
+    assert notes[0].endswith("; about 11 min, at 100 s a load"), "6 loads and 18 windows of 2 s"
     assert played.story == [
         "deploy no-spec", "measure no-spec 2 from 1",
         "deploy always-on", "measure always-on 2 from 1",
