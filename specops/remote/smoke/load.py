@@ -18,6 +18,8 @@ from .verdict import Judged, failed
 Json = Any
 Timeout = asyncio.TimeoutError
 """Python 3.10 has one of its own."""
+KEEP_IDLE_S = 2.0
+"""SGLang closes a connection that was idle for 5 s: a request that is sent on it just then is lost."""
 READ_BYTES = 4 << 20
 """SGLang repeats the whole answer in each chunk: a line outgrows aiohttp's default of 64 KiB."""
 
@@ -109,7 +111,7 @@ class Client:
 
     async def __aenter__(self) -> Client:
         self.session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0),
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_IDLE_S),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=10),
             headers=self._headers,
             read_bufsize=READ_BYTES,

@@ -10,6 +10,7 @@ from typing import Any
 
 import aiohttp
 
+from ..smoke.load import KEEP_IDLE_S
 from .answer import Answer
 from .spec import SweepSpec
 
@@ -39,7 +40,7 @@ class Client:
 
     async def __aenter__(self) -> Client:
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=60),
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_IDLE_S),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=10),
             headers=self._headers,
             read_bufsize=READ_BYTES,
@@ -57,12 +58,12 @@ class Client:
         answer.sent = time.monotonic()
         body = self._body(text, tokens)
         try:
-            async with self._session.post(self._path, json=body, trace_request_ctx=answer) as response:
-                if response.status != 200:
-                    answer.error = f"HTTP {response.status}: {(await response.text())[:300]}"
-                else:
-                    async for data in response.content.iter_any():
-                        answer.feed(data, time.monotonic())
+            try:
+                await self._ask(body, answer)
+            except BROKEN:
+                if answer.at:
+                    raise
+                await self._ask(body, answer)  # the server may have closed an idle connection just then
         except (aiohttp.ClientError, OSError, ValueError) as error:
             answer.error = f"{type(error).__name__}: {error}"
             answer.lost = isinstance(error, BROKEN)
@@ -71,6 +72,14 @@ class Client:
             self.running.discard(answer)
             self.finished += 1
         return answer
+
+    async def _ask(self, body: dict[str, Json], answer: Answer) -> None:
+        async with self._session.post(self._path, json=body, trace_request_ctx=answer) as response:
+            if response.status != 200:
+                answer.error = f"HTTP {response.status}: {(await response.text())[:300]}"
+                return
+            async for data in response.content.iter_any():
+                answer.feed(data, time.monotonic())
 
     def _body(self, text: str, tokens: int) -> dict[str, Json]:
         eos = self.spec.ignore_eos

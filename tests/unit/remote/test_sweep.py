@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import signal
 import subprocess
@@ -13,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.reference_server import read_truth, serve
+from benchmarks.reference_server import HEAD, read_truth, serve
 from specops.connect.payload import agent_zip
 from specops.remote.sweep.answer import Answer
 from specops.remote.sweep.client import Client
@@ -174,6 +175,30 @@ def test_a_request_counts_from_when_it_was_written_and_not_while_others_were(tmp
         came = [row["came"] for row in read_truth(truth)]
     assert all(answer.sent >= made[str(number)] for number, answer in enumerate(answers))
     assert max(answer.sent for answer in answers) <= max(came), "the same clock on both sides"
+
+
+def test_a_connection_that_the_server_closes_as_it_is_used_again_costs_no_request() -> None:
+    """SGLang's server ends a connection that was idle for five seconds, whatever is on its way."""
+    asked: list[int] = []
+
+    async def serve_one_each(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for number in range(2):
+            with contextlib.suppress(asyncio.IncompleteReadError):
+                await reader.readuntil(b"\r\n\r\n")
+            asked.append(number)
+            if number == 0:
+                writer.write(HEAD + b"%x\r\n%s\r\n0\r\n\r\n" % (len(stream_of([1, 2])), stream_of([1, 2])))
+        writer.close()
+
+    async def go() -> list[str]:
+        server = await asyncio.start_server(serve_one_each, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        spec = parse_sweep({"url": f"http://127.0.0.1:{port}", "release": "0.5.18", "levels": [1]}, ("p",))
+        async with server, Client(spec) as client:
+            return [(await client.send("x", 2)).problem for _ in range(3)]
+
+    assert asyncio.run(go()) == ["", "", ""]
+    assert asked[:5] == [0, 1, 0, 1, 0], "each on a new connection, once the old one broke"
 
 
 def test_250_streams_at_once_and_a_rate(tmp_path: Path) -> None:
