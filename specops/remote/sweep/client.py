@@ -61,7 +61,7 @@ class Client:
             try:
                 await self._ask(body, answer)
             except BROKEN:
-                if answer.at:
+                if answer.first is not None:
                     raise
                 await self._ask(body, answer)  # the server may have closed an idle connection just then
         except (aiohttp.ClientError, OSError, ValueError) as error:
