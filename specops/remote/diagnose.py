@@ -81,7 +81,7 @@ class Finding:
 
 
 _HEAD = re.compile(r"^\[[^\]]*\]\s*")
-_TRACEBACK = "Traceback (most recent call last):"
+TRACEBACK = "Traceback (most recent call last):"
 _EXCEPTION = re.compile(
     r"^(?:[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Failure|Timeout)|[A-Za-z_][\w.]*:)"
 )
@@ -109,7 +109,7 @@ class Diagnosis:
         if self._open is not None and self._continue(self._open, line, at):
             return
         found = match_line(line)
-        if _TRACEBACK in line:
+        if TRACEBACK in line:
             self._begin(found, line, at)
         elif found is not None and found.role != "info":
             fatal = found.fatal or (found.role == "gate" and self.gate_expected)
@@ -129,7 +129,7 @@ class Diagnosis:
             # what was raised last is what ended it
             finding.last_line, finding.signature = "", finding.header
             return True
-        if not line or line.startswith((" ", "\t")) or line == _TRACEBACK:
+        if not line or line.startswith((" ", "\t")) or line == TRACEBACK:
             return True
         if finding.last_line:
             # a message of several lines, or the log going on
@@ -156,7 +156,7 @@ class Diagnosis:
     def settled(self) -> bool:
         """Whether the first fatal finding is complete (its exception line was read)."""
         fatal = self.fatal
-        return fatal is not None and (bool(fatal.last_line) or _TRACEBACK not in fatal.line)
+        return fatal is not None and (bool(fatal.last_line) or TRACEBACK not in fatal.line)
 
     @property
     def fatal(self) -> Finding | None:
@@ -175,7 +175,7 @@ class Diagnosis:
         since = fatal.at - RECENT_S if fatal is not None and not fatal.secondary else float("-inf")
         for finding in self.findings:
             named = finding.signature is not None and not finding.secondary
-            plain = _TRACEBACK in finding.line and not finding.fatal
+            plain = TRACEBACK in finding.line and not finding.fatal
             if named and not plain and finding.at >= since:
                 return finding
         tracebacks = [f for f in self.findings if f.last_line and not f.secondary]

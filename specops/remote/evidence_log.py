@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from .diagnose import match_line
+from .diagnose import TRACEBACK, TRACEBACK_LINES, match_line
 from .logscan import rank_of
 
 Json = Any
@@ -17,7 +17,7 @@ WINDOW_CAP = 192 * 1024
 SCAN_CAP = 32 * 1024 * 1024
 """Bytes at the end of a log in which the root cause is looked for."""
 SCAN_S = 2.0
-LINES_BEFORE, LINES_AFTER = 25, 45
+LINES_BEFORE, LINES_AFTER, LINES_BEYOND = 25, 45, 5
 LINE_CAP = 600
 RANKS = 64
 
@@ -45,7 +45,22 @@ def read_window(path: Path) -> Json:
         return None
     before = _lines(data[max(0, at - WINDOW_CAP) : at])[-LINES_BEFORE:]
     root, *after = _lines(data[at : at + WINDOW_CAP])
-    return {"before": before, "root": root, "after": after[:LINES_AFTER]}
+    return {
+        "before": before,
+        "root": root,
+        "after": after[: max(LINES_AFTER, _end_of_traceback(root, after))],
+    }
+
+
+def _end_of_traceback(root: str, after: list[str]) -> int:
+    """How many of the lines after `root` lead to the exception that ends its traceback; 0 where it opens
+    none. A worker's has some sixty, and the last one is what it is about."""
+    if TRACEBACK not in root:
+        return 0
+    for number, line in enumerate(after[:TRACEBACK_LINES]):
+        if line and not line.startswith((" ", "\t")):
+            return number + 1 + LINES_BEYOND
+    return 0
 
 
 def read_ranks(path: Path) -> Json:

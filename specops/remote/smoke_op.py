@@ -180,7 +180,8 @@ def _die(
         summary = f"{running['id']} ({running.get('title')}): {summary}"
     timeline = _last_timeline(child)
     _keep(ctx, {"verdict": "fail", "checks": checks, "cause": verdict.as_detail(), "timeline": timeline})
-    raise OpFailed("smoke-failed", summary, detail={"cause": verdict.as_cause(), "checks": checks})
+    detail = {"cause": verdict.as_detail(), "checks": checks}
+    raise OpFailed("smoke-failed", summary, detail=detail, next_command=verdict.action)
 
 
 def _last_timeline(child: Child) -> Json:

@@ -52,6 +52,7 @@ def test_broken_patch_is_caught_above_the_threshold_and_rolled_back(lab: LabStat
     shown = specops("evidence", "show", "--host", "lab", "--json").events("evidence")[0]["evidence"]
     assert "must match the size" in json.dumps(shown["cause"])
     assert "must match the size" in json.dumps(shown["root"])
+    assert shown["cause"]["detail"]["cause"]["traceback"]
     assert shown["versions"]["sglang"] == "0.5.18"
     screen = specops("evidence", "show", "--host", "lab")
-    assert "must match the size" in screen.out + screen.err
+    assert "must match the size" in " ".join((screen.out + screen.err).split())

@@ -71,6 +71,22 @@ def test_evidence_is_complete_bounded_and_without_secrets(ctx: Context) -> None:
         assert "hf_very_secret_value" not in shown
 
 
+def test_the_window_around_a_long_traceback_reaches_its_exception(tmp_path: Path) -> None:
+    log = tmp_path / "server.log"
+    frames = "".join(f'  File "worker.py", line {n}, in step_{n}\n    step_{n + 1}()\n' for n in range(60))
+    wrong = "RuntimeError: The size of tensor a (16) must match the size of tensor b (24)"
+    log.write_text(
+        "[t] Decode batch\n" * 40
+        + f"[t TP1] Scheduler hit an exception: Traceback (most recent call last):\n{frames}{wrong}\n\n"
+        + "[t] SIGQUIT received.\n" * 40
+    )
+    window = evidence_log.read_window(log)
+    assert window["before"] == ["[t] Decode batch"] * evidence_log.LINES_BEFORE
+    assert window["root"].endswith("Traceback (most recent call last):")
+    assert window["after"].index(wrong) == 120
+    assert len(window["after"]) == 121 + evidence_log.LINES_BEYOND
+
+
 def render(bundle: bytes) -> str:
     said = io.StringIO()
     show_evidence(Console(file=said, width=200, highlight=False), describe_bundle("d1", bundle))
