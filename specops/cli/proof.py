@@ -57,7 +57,7 @@ def describe_running(
     )
     if threshold is None and summary.get("threshold"):
         spec["threshold"] = summary["threshold"]
-    return {**spec, "python": place.python, "cookie": server.cookie}
+    return {**spec, "python": place.python, "cookie": server.cookie, "pid": server.pid}
 
 
 def describe_url(

@@ -102,7 +102,8 @@ def _python(args: dict[str, Json]) -> str:
 
 
 def find_server(deploy_dir: Path, cookie: str | None, spec: dict[str, Json]) -> ServerWatch | None:
-    """The launched server by its record, else by its cookie; None where neither leads to a living one."""
+    """The launched server by its record, else by its cookie, else the one whose pid was named (somebody else
+    started it); None where none leads to a living one."""
     log = Path(spec["log"]) if spec.get("log") else None
     gated = spec.get("gate") == "native"
     record = state.read_json(deploy_dir / "server.json") or {}
@@ -111,9 +112,10 @@ def find_server(deploy_dir: Path, cookie: str | None, spec: dict[str, Json]) -> 
         found = procs.scan_processes()
         carriers = procs.carriers(found, cookie) if cookie else set()
         roots = sorted(pid for pid in carriers if found[pid].ppid not in carriers)
-        if not roots:
+        pid = roots[0] if roots else spec.get("pid")
+        if pid not in found:
             return None
-        pid, ticks = roots[0], found[roots[0]].start_ticks
+        ticks = found[pid].start_ticks
     return ServerWatch(log, pid, ticks, cookie, from_end=True, gate_expected=gated)
 
 

@@ -116,6 +116,19 @@ def test_a_server_that_dies_while_requests_hang_is_named_and_finished_levels_sta
     assert [each["C"] for each in stage.kept[0]["levels"]] == [1]
 
 
+def test_the_death_of_a_server_that_somebody_else_started_is_told_too(stage: Stage) -> None:
+    (stage.instance.deploys / "d1" / "server.json").unlink()
+    stage.params["sweep"] |= {"cookie": None, "log": None, "pid": stage.server.pid}
+
+    def die() -> None:
+        stage.server.kill()
+        stage.server.wait()
+
+    done = stage.run(level(1), 60, at_level=die)
+    assert f"the launcher (pid {stage.server.pid}) ended" in done["ended"]
+    assert done["cause"]["id"] == "PROCESS_DIED"
+
+
 def test_the_loads_own_words_come_first_where_it_has_some(stage: Stage) -> None:
     said = {"levels": [level(1)], "ended": "C=2: ServerDisconnectedError"}
     stage.server.kill()
