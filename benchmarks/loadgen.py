@@ -48,6 +48,7 @@ BURST_LEVEL = 250
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--first-repeat", type=int, default=1, help="with --keep: go on where a run was cut")
     parser.add_argument("--levels", default=",".join(map(str, LEVELS)))
     parser.add_argument("--paces", default=",".join(PACES))
     parser.add_argument("--sglang", type=Path, help="python of an environment with SGLang")
@@ -60,7 +61,7 @@ def main() -> int:
     asked = parser.parse_args()
     clients = choose_clients(asked)
     rows = json.loads(asked.out.read_text())["rows"] if asked.keep and asked.out.exists() else []
-    for repeat in range(1, asked.repeats + 1):
+    for repeat in range(asked.first_repeat, asked.repeats + 1):
         for at_once, pace in list_points(asked.levels, asked.paces):
             for name, client in clients.items():
                 row = measure(name, client, at_once, pace, repeat, asked)
