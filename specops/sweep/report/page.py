@@ -13,7 +13,7 @@ from specops.sweep.report.curves import draw_curves
 from specops.sweep.report.style import STYLE
 from specops.sweep.report.svg import draw_svg
 from specops.sweep.report.tables import HEADS, as_rows
-from specops.sweep.runs import Sweep, tainted
+from specops.sweep.runs import Level, Sweep, tainted
 from specops.sweep.verdict import decide, gains_of_gate, plain_arm, unequal_room
 
 Json = Any
@@ -90,17 +90,21 @@ def _doubts(sweep: Sweep) -> str:
         return _section("Doubts", "<p>None: no error, no retraction, no queueing, no foreign traffic.</p>")
     items = [unequal] if unequal else []
     items += [
-        f"{level.arm}, C={level.at_once}, repeat {level.repeat}: {'; '.join(level.taints)}" for level in found
+        f"{level.arm}, {_point(level)}, repeat {level.repeat}: {'; '.join(level.taints)}" for level in found
     ]
     lines = [f"<li>{escape(item)}</li>" for item in items]
     lines += [f"<li>not observable here: {escape(word)}</li>" for word in unknown]
     return _section(f"Doubts ({len(tainted(found))})", f"<ul>{''.join(lines)}</ul>")
 
 
+def _point(level: Level) -> str:
+    return f"C={level.at_once}" if level.rate is None else f"{level.rate:g} requests/s"
+
+
 def _about(sweep: Sweep) -> list[tuple[str, str]]:
     rows: list[tuple[str, str]] = []
     for name, value in sweep.about.items():
-        if name in ("command", "server", "arms"):
+        if name in ("command", "server", "arms") or value is None:
             continue
         rows.append((name, _words(value)))
     rows += [(f"arm {arm.get('name')}", _words({k: v for k, v in arm.items() if k != "name"}))

@@ -90,6 +90,13 @@ def test_words_of_others_cannot_become_markup() -> None:
     assert page.count("<script") == 1
 
 
+def test_a_doubt_about_a_rate_names_the_rate() -> None:
+    level = make_level("as it is", 16, 1, 10.0, rate=0.5, taints=["client_limited"])
+    page = make_page(parse_sweep({"levels": [level], "about": {"deploy": None}}, "x"))
+    assert "as it is, 0.5 requests/s, repeat 1: client_limited" in page
+    assert "None" not in page.partition("What was measured")[2].partition("<script")[0]
+
+
 def test_a_sweep_of_one_level_without_a_gate_still_makes_a_page() -> None:
     level = make_level("as it is", 4, 1, 10.0, gate=None, tokens_per_verify=None)
     page = make_page(parse_sweep({"levels": [level]}, "x"))
