@@ -1,4 +1,7 @@
-"""The verbs that put load on a server and hold its lock while they do: smoke and sweep."""
+"""The verbs that put load on a server and hold its lock while they do: smoke and sweep.
+
+Unlike a deploy they end with whoever asked: nobody wants the load of a command that was interrupted.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,12 @@ Json = Any
 
 def smoke(request: Request) -> Json:
     with changing.holding(request, "smoke"):
-        return smoke_op.run_standalone(_with_zip(request), request.answers.emit)
+        return smoke_op.run_standalone(_with_zip(request), request.answers.emit, request.answers.gone)
 
 
 def sweep(request: Request) -> Json:
     with changing.holding(request, "sweep"):
-        return sweep_op.run(_with_zip(request), request.answers.emit)
+        return sweep_op.run(_with_zip(request), request.answers.emit, request.answers.gone)
 
 
 def _with_zip(request: Request) -> dict[str, Json]:

@@ -53,8 +53,11 @@ def _keep(ctx: Context, result: dict[str, Json]) -> None:
 OPS: dict[str, Op] = {"smoke": run_step}
 
 
-def run_standalone(params: dict[str, Json], emit: Emit) -> dict[str, Json]:
-    """`specops smoke` on a host, no deploy: the result as the child gives it.
+def run_standalone(
+    params: dict[str, Json], emit: Emit, gone: Callable[[], bool] = lambda: False
+) -> dict[str, Json]:
+    """`specops smoke` on a host, no deploy: the result as the child gives it. `gone`: nobody listens any
+    more; raises OpFailed `aborted` then.
 
     `params`: instance reference, `smoke` (the spec), `agent_zip` (path), and perhaps `python`, `secrets`.
     """
@@ -67,7 +70,7 @@ def run_standalone(params: dict[str, Json], emit: Emit) -> dict[str, Json]:
     started = time.time()
     child = Child("child-smoke", _python({"python": python}), agent_zip, spec, secrets, None)
     try:
-        result = _listen(child, emit)
+        result = _listen(child, emit, gone)
     finally:
         child.end()
     kept = {key: spec.get(key) for key in ("threshold", "gate", "release")}
@@ -77,8 +80,10 @@ def run_standalone(params: dict[str, Json], emit: Emit) -> dict[str, Json]:
     return result
 
 
-def _listen(child: Child, emit: Emit) -> dict[str, Json]:
+def _listen(child: Child, emit: Emit, gone: Callable[[], bool]) -> dict[str, Json]:
     while True:
+        if gone():
+            raise OpFailed("aborted", "nobody listens to this smoke test any more")
         event = child.next(POLL_S)
         if event is None:
             child.require_life()

@@ -29,11 +29,11 @@ WATCH_S = 1.0
 CUT_SHORT = "a level was cut short"
 
 
-def run(params: dict[str, Json], emit: Emit) -> dict[str, Json]:
+def run(params: dict[str, Json], emit: Emit, gone: Callable[[], bool] = lambda: False) -> dict[str, Json]:
     """{levels: [level event], ended: `finished` or why not, cause, kept}. Finished levels outlive the server.
 
     `params`: an instance reference, `sweep` (the spec, with `python`, `cookie` and `about`, which is kept
-    beside the levels), `agent_zip`, `secrets`.
+    beside the levels), `agent_zip`, `secrets`. `gone`: nobody listens any more; it ends then.
     """
     instance = state.open_instance(params)
     spec = dict(params.get("sweep") or {})
@@ -47,7 +47,7 @@ def run(params: dict[str, Json], emit: Emit) -> dict[str, Json]:
     sweep = _Sweep(instance=instance, spec=spec, emit=emit, watch=watch)
     child = Child("child-sweep", os.path.expanduser(python), Path(params["agent_zip"]), spec, secrets, None)
     try:
-        return sweep.follow(child)
+        return sweep.follow(child, gone)
     finally:
         child.end(PUT_BACK_S)
         sweep.close(secrets.get(str(spec.get("api_key_env") or "")))
@@ -71,9 +71,9 @@ class _Sweep:
         self._started = time.time()
         self._path = measured.path_of(instance.sweeps, self._started)
 
-    def follow(self, child: Child) -> dict[str, Json]:
+    def follow(self, child: Child, gone: Callable[[], bool]) -> dict[str, Json]:
         try:
-            self._result |= self._events(child)
+            self._result |= self._events(child, gone)
         except OpFailed as error:
             self._result["ended"] = error.message
             if error.code != "aborted":
@@ -85,13 +85,15 @@ class _Sweep:
                 self._name_cause()
         return {**self._result, "kept": str(self._path)}
 
-    def _events(self, child: Child) -> dict[str, Json]:
+    def _events(self, child: Child, gone: Callable[[], bool]) -> dict[str, Json]:
         until: float | None = None
         look_at = 0.0
         while True:
             event = child.next(POLL_S)
             kind = event.get("event") if event else None
             now = time.monotonic()
+            if gone():
+                raise OpFailed("aborted", "interrupted: nobody listens to this sweep any more")
             if self._watch is not None and until is None and now >= look_at:
                 look_at = now + WATCH_S
                 until = now + DEATH_S if self._watch.poll() else None

@@ -116,6 +116,16 @@ def test_a_server_that_dies_while_requests_hang_is_named_and_finished_levels_sta
     assert [each["C"] for each in stage.kept[0]["levels"]] == [1]
 
 
+def test_a_sweep_ends_with_whoever_asked_for_it_and_its_finished_levels_are_kept(stage: Stage) -> None:
+    stage.params["sweep"]["script"] = [level(1), 60]
+    result = sweep_op.run(stage.params, stage.events.append, lambda: bool(stage.events))
+    assert result["ended"] == "interrupted: nobody listens to this sweep any more"
+    assert "cause" not in result
+    assert [each["C"] for each in stage.kept[0]["levels"]] == [1]
+    with pytest.raises(OpFailed, match="interrupted"):
+        sweep_op.run(stage.params, stage.events.append, lambda: True)
+
+
 def test_the_death_of_a_server_that_somebody_else_started_is_told_too(stage: Stage) -> None:
     (stage.instance.deploys / "d1" / "server.json").unlink()
     stage.params["sweep"] |= {"cookie": None, "log": None, "pid": stage.server.pid}
