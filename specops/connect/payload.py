@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import shlex
-import zipfile
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import zipfile
 
 REMOTE = Path(__file__).resolve().parent.parent / "remote"
 EPOCH = (1980, 1, 1, 0, 0, 0)
@@ -68,6 +70,9 @@ def shell_line(argv: list[str]) -> str:
 
 def build_zip(folder: Path) -> bytes:
     """Every source and data file of `folder` under `agent/`, byte for byte the same wherever it is built."""
+    import io
+    import zipfile  # takes longer than the rest of this module, and a connection waits for that
+
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
         _add(archive, "__main__.py", ENTRY.encode())
@@ -89,7 +94,9 @@ def agent_digest() -> str:
 
 
 def _add(archive: zipfile.ZipFile, name: str, data: bytes) -> None:
-    entry = zipfile.ZipInfo(name, EPOCH)
-    entry.compress_type = zipfile.ZIP_DEFLATED
+    from zipfile import ZIP_DEFLATED, ZipInfo
+
+    entry = ZipInfo(name, EPOCH)
+    entry.compress_type = ZIP_DEFLATED
     entry.external_attr = 0o644 << 16
     archive.writestr(entry, data)
