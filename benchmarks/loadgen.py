@@ -60,14 +60,16 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=RESULT)
     asked = parser.parse_args()
     clients = choose_clients(asked)
-    rows = json.loads(asked.out.read_text())["rows"] if asked.keep and asked.out.exists() else []
+    kept = json.loads(asked.out.read_text()) if asked.keep and asked.out.exists() else {}
+    rows = kept.get("rows") or []
+    used = {**(kept.get("versions") or {}), "specops": specops.__version__, **versions(asked)}
     for repeat in range(asked.first_repeat, asked.repeats + 1):
         for at_once, pace in list_points(asked.levels, asked.paces):
             for name, client in clients.items():
                 row = measure(name, client, at_once, pace, repeat, asked)
                 rows.append(row)
                 print(json.dumps({k: v for k, v in row.items() if k not in ("said", "truth")}), flush=True)
-                write(rows, asked)
+                write(rows, used, asked.out)
     return 0
 
 
@@ -150,19 +152,19 @@ def tokens_until(wrote: list[list[float]], moment: float) -> int:
     return int(max((tokens for at, tokens in wrote if at <= moment), default=0))
 
 
-def write(rows: list[Json], asked: argparse.Namespace) -> None:
-    asked.out.parent.mkdir(exist_ok=True)
+def write(rows: list[Json], used: dict[str, str], out: Path) -> None:
+    out.parent.mkdir(exist_ok=True)
     whole = {
         "name": "loadgen",
         "date": datetime.now(UTC).date().isoformat(),
         "command": "python -m benchmarks.loadgen --sglang PYTHON --guidellm PYTHON --aiperf PYTHON "
         "--tokenizer DIR",
         "machine": {"cpus": os.cpu_count(), "gpu": "none"},
-        "versions": {"specops": specops.__version__, **versions(asked)},
+        "versions": used,
         "rows": rows,
         "summary": summary(rows),
     }
-    asked.out.write_text(json.dumps(whole, indent=1) + "\n")
+    out.write_text(json.dumps(whole, indent=1) + "\n")
 
 
 def versions(asked: argparse.Namespace) -> dict[str, str]:
