@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 
 from specops.lab import ssh
 from specops.lab.lab import LabState
-from tests.e2e.command import interrupt_at, specops
+from tests.e2e.command import specops
 from tests.e2e.server import is_speculating, one_token, owner_of_port
 from tests.e2e.trees import digest_tree
 
@@ -16,16 +15,7 @@ DEPLOY = ("deploy", "--host", "lab", "--threshold", "5", "--yes", "--json")
 HARMLESS = ("--patches", str(Path(__file__).parents[1] / "patches"), "--patch", "harmless")
 
 
-def await_unlocked() -> bool:
-    """Whether nobody holds the instance any more, within a minute."""
-    until = time.monotonic() + 60
-    while time.monotonic() < until:
-        if specops("lock", "show", "--host", "lab", "--json").events("lock")[0]["lock"] is None:
-            return True
-    return False
-
-
-def test_deploy_smoke_sweep_and_rollback(lab: LabState, tmp_path: Path) -> None:
+def test_deploy_smoke_sweep_and_rollback(lab: LabState) -> None:
     assert ssh.banner(lab.ssh_port).startswith("SSH-2.0-OpenSSH")
     package = Path(lab.package)
     before = digest_tree(package)
@@ -58,17 +48,8 @@ def test_deploy_smoke_sweep_and_rollback(lab: LabState, tmp_path: Path) -> None:
     assert status["drift"] == []
     assert json.dumps(status).count("native")
 
-    data = {"XDG_DATA_HOME": str(tmp_path)}
-    many = ("--levels", "1,2", "--repeats", "99", "--window", "1")
-    cut = interrupt_at("level", "sweep", "--host", "lab", "--threshold", "5", *many, env=data)
-    assert cut.code == 130, cut.err + cut.out[-2000:]
-    assert cut.events("smoke")[0]["smoke"]["verdict"] == "pass", "a sweep begins with it"
-    told = cut.events("sweep")[0]["sweep"]
-    kept = json.loads(Path(told["kept in"]).read_text())
-    assert len(kept["levels"]) == len(cut.events("level")) >= 1
-    assert kept["ended"] == told["ended"] == "interrupted by Ctrl-C"
-    assert Path(told["page"]).read_text().startswith("<!doctype html>")
-    assert await_unlocked(), "the load on the host ended with its sweep"
+    smoke = specops("smoke", "--host", "lab", "--threshold", "5", "--json")
+    assert smoke.code == 0, smoke.err + smoke.out[-2000:]
 
     back = specops("rollback", "--host", "lab", "--yes", "--json")
     assert back.code == 0, back.err + back.out[-2000:]
@@ -78,12 +59,6 @@ def test_deploy_smoke_sweep_and_rollback(lab: LabState, tmp_path: Path) -> None:
     assert is_speculating(lab.port)
     nothing = specops("rollback", "--host", "lab", "--yes")
     assert nothing.code == 13, nothing.err
-
-    ungated = ("--set", "gate.kind=native", "--levels", "1", "--json")
-    never = specops("sweep", "--host", "lab", "--threshold", "5", *ungated)
-    assert never.code == 16, never.err + never.out[-2000:]
-    assert never.events("smoke")[0]["smoke"]["verdict"] == "fail"
-    assert not never.events("level"), "no sweep without a passed smoke test"
 
 
 def test_patched_deploy_swaps_bytes_and_rollback_puts_them_back(lab: LabState) -> None:

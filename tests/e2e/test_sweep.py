@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 
 from specops.lab.lab import LabState
 from specops.sweep.runs import Sweep, read_sweep
-from tests.e2e.command import Ran, act_at, specops
+from tests.e2e.command import Ran, act_at, interrupt_at, specops
 from tests.e2e.server import is_speculating, one_token, owner_of_port
 from tests.e2e.trees import digest_tree
 
@@ -76,6 +77,35 @@ def test_three_arms_by_launches_and_what_served_before_serves_again(
     assert owner_of_port(lab.port) not in (None, old), "another process of the same server"
     assert digest_tree(package) == before
     assert is_speculating(lab.port)
+
+
+def await_unlocked() -> bool:
+    """Whether nobody holds the instance any more, within a minute."""
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        if specops("lock", "show", *AT, "--json").events("lock")[0]["lock"] is None:
+            return True
+    return False
+
+
+def test_it_starts_after_a_passed_smoke_test_only_and_ctrl_c_keeps_finished_levels(
+    lab: LabState, data: dict[str, str]
+) -> None:
+    """The lab's own server speculates at every batch size: no gate."""
+    never = run(data, "sweep", *AT, "--set", "gate.kind=native", "--levels", "1")
+    assert never.code == 16, never.err + never.out[-2000:]
+    assert never.events("smoke")[0]["smoke"]["verdict"] == "fail"
+    assert not never.events("level")
+
+    many = ("--levels", "1,2", "--repeats", "99", "--window", "1", "--set", "smoke.checks=[S0, S1]")
+    cut = interrupt_at("level", "sweep", *AT, *many, *PATIENT, env=data)
+    assert cut.code == 130, cut.err + cut.out[-2000:]
+    assert cut.events("smoke")[0]["smoke"]["verdict"] == "pass", "a sweep begins with it"
+    told, sweep = kept_of(cut)
+    assert len(sweep.levels) == len(cut.events("level")) >= 1
+    assert sweep.ended == told["ended"] == "interrupted by Ctrl-C"
+    assert Path(told["page"]).read_text().startswith("<!doctype html>")
+    assert await_unlocked(), "the load on the host ended with its sweep"
 
 
 def assert_shown(data: dict[str, str], told: dict[str, Any]) -> None:
