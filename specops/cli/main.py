@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130
 HELP = ["-h", "--help"]
+LATER = ("sweep", "tune", "lab")
+"""Commands that may have done something by the time a file turns out to be wrong."""
 
 
 def make_app(modules: list[str]) -> typer.Typer:
@@ -123,10 +125,24 @@ def code_of(value: Any) -> int:
 
 
 def _tell(error: Any, argv: list[str]) -> None:
+    from specops.errors import ConfigError
     from specops.ui.output import make_output
 
+    if isinstance(error, ConfigError):
+        after_config(error, argv)
     error.next_command = with_host(error.next_command, argv)
     make_output(as_json="--json" in argv).error(error)
+
+
+def after_config(error: Any, argv: list[str]) -> None:
+    """A file of ours is read before anything is done; but a sweep reads one for each of its arms."""
+    word = argv[0] if argv else "specops"
+    place = error.message.partition(": ")[0]
+    if not error.host_state and word in COMMANDS and word not in LATER and "--sweep" not in argv:
+        error.host_state = "nothing was changed"
+    if not error.next_command:
+        what = place if place.rpartition(":")[2].isdigit() else "it"
+        error.next_command = f"correct {what}, then the same `specops {word}` again"
 
 
 def with_host(command: str, argv: list[str]) -> str:

@@ -85,7 +85,10 @@ def test_a_broken_inventory_is_told_once_by_the_command(
     bad = tmp_path / "bad.yaml"
     bad.write_text("hosts: [\n")
     assert main.run(["history", "--inventory", str(bad)]) == 10
-    assert capsys.readouterr().err.count("bad.yaml:") == 1
+    said = capsys.readouterr().err
+    assert said.count("not valid YAML") == 1
+    assert "nothing was changed" in said
+    assert f"correct {bad}:2, then the same `specops history` again" in " ".join(said.split())
     assert opened == []
 
 
