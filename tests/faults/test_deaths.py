@@ -181,7 +181,7 @@ def test_another_user_is_kept_out_whatever_their_state_folder(box: Box, waiting:
 def test_a_request_that_only_holds_the_lock_ends(box: Box, by: str) -> None:
     def add_naps() -> None:
         smoke: Any = smoke_op
-        smoke.run_standalone = lambda params, emit: time.sleep(60)
+        smoke.run_standalone = lambda params, emit, gone: time.sleep(60)
 
     pid, out = box.start("smoke", {}, add_naps)
     until(lambda: lock.read_owner(box.instance))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import resource
 import time
 from typing import Any
 
@@ -42,7 +41,6 @@ class Lateness:
     def describe(self) -> dict[str, Json]:
         """{lag_s: {avg, p50, p90, p99}, lag_max_s, cpu_s, cpu_share, rss_mb}."""
         late = sorted(self.late)
-        peak_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return {
             "lag_s": {
                 "avg": sum(late) / len(late) if late else 0.0,
@@ -51,8 +49,17 @@ class Lateness:
             "lag_max_s": late[-1] if late else 0.0,
             "cpu_s": self.cpu_s,
             "cpu_share": self.cpu_s / self.wall_s if self.wall_s > 0 else 0.0,
-            "rss_mb": peak_kb / 1024,
+            "rss_mb": read_peak_kb() / 1024,
         }
+
+
+def read_peak_kb() -> int:
+    """The most memory that this program held. Not ru_maxrss: that begins with what its parent held."""
+    with open("/proc/self/status") as status:
+        for line in status:
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1])
+    return 0
 
 
 def is_limited(client: dict[str, Json]) -> bool:
