@@ -106,24 +106,26 @@ def ratio(ours: list[float], theirs: list[float]) -> list[float]:
     return [round(value / middle, 3) for value in (statistics.median(ours), min(ours), max(ours))]
 
 
-def keep_proofs(rows: list[Row], gate: str, release: str) -> None:
-    """The patch's proof of each worker whose waves were all answered with this code, closed steps counted."""
-    patch = load_patch(FILES)
+def find_proofs(rows: list[Row], gate: str, release: str) -> list[Proof]:
+    """One for each worker whose waves were all answered with this code, closed steps counted."""
+    patch, found = load_patch(FILES), []
     for worker, draft in SPEC.items():
         ran = [row for row in rows if (row["worker"], row["batch_gate"]) == (worker, gate)]
         plain = sum(closed_steps(row) for row in ran)
         if plain and all(row["ok"] == row["asked"] for row in ran):
-            proof = Proof(
-                release=release,
-                worker=worker,
-                topk=draft["eagle-topk"],
-                level="gpu",
-                bytes=patch_bytes(patch, release),
-                date=datetime.now(UTC).date().isoformat(),
-                closed_steps=plain,
-                to_native=to_native(rows, worker, gate),
+            found.append(
+                Proof(
+                    release=release,
+                    worker=worker,
+                    topk=draft["eagle-topk"],
+                    level="gpu",
+                    bytes=patch_bytes(patch, release),
+                    date=datetime.now(UTC).date().isoformat(),
+                    closed_steps=plain,
+                    to_native=to_native(rows, worker, gate),
+                )
             )
-            keep_proof(patch.folder, proof)
+    return found
 
 
 def to_native(rows: list[Row], worker: str, gate: str) -> float:
@@ -190,7 +192,8 @@ def main() -> int:
     }
     result.write_text(json.dumps(whole, indent=1) + "\n")
     show(table)
-    keep_proofs(rows, gate_version((FILES / "files").glob("*.py")), asked.release)
+    for proof in find_proofs(rows, gate_version((FILES / "files").glob("*.py")), asked.release):
+        keep_proof(FILES, proof)
     return 0
 
 
