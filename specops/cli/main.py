@@ -125,11 +125,13 @@ def code_of(value: Any) -> int:
 
 
 def _tell(error: Any, argv: list[str]) -> None:
-    from specops.errors import ConfigError
+    from specops.errors import ConfigError, UsageError
     from specops.ui.output import make_output
 
     if isinstance(error, ConfigError):
         after_config(error, argv)
+    elif isinstance(error, UsageError) and not error.next_command and argv[:1] and argv[0] in COMMANDS:
+        error.next_command = f"specops {argv[0]} --help"
     error.next_command = with_host(error.next_command, argv)
     make_output(as_json="--json" in argv).error(error)
 
@@ -147,7 +149,7 @@ def after_config(error: Any, argv: list[str]) -> None:
 
 def with_host(command: str, argv: list[str]) -> str:
     """A command that the host proposed, for the host that was asked: it does not know its name here."""
-    if not command.startswith("specops ") or "--host" in command or ";" in command:
+    if not command.startswith("specops ") or any(word in command for word in ("--host", "--help", ";")):
         return command
     for word, value in zip(argv, [*argv[1:], ""], strict=True):
         if word == "--host" and value:

@@ -202,7 +202,8 @@ def _unreachable(
         case socket.gaierror():
             why = f"the name cannot be resolved: {error.strerror}"
         case OSError() | paramiko.SSHException() | EOFError():
-            why = "; ".join(filter(None, (str(error) or "the host closed the connection", said())))
+            plain = getattr(error, "strerror", None) or str(error)
+            why = "; ".join(filter(None, (plain or "the host closed the connection", said())))
         case _:
             return error
     return HostUnreachable(

@@ -37,7 +37,7 @@ def test_a_host_that_is_not_there(sshd: Sshd, tmp_path: Path, capsys: pytest.Cap
     assert main.run(["history", "--inventory", inventory]) == 12
     said = capsys.readouterr().err
     assert f"127.0.0.1:{CLOSED_PORT}" in said
-    assert "Connection refused" in said
+    assert "cannot be reached: Connection refused" in said
     assert "nothing was changed" in said
 
 

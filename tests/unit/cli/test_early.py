@@ -64,6 +64,7 @@ def test_a_command_that_does_not_come_to_it_leaves_nothing_open(
 ) -> None:
     code = main.run(["history", "--inventory", inventory, "--host", "a", *wrong])
     assert code == (0 if wrong == ["--help"] else 2)
+    assert wrong[0] != "--no-such-option" or "specops history --help" in capsys.readouterr().err
     assert [each.called for each in opened] == [0] * len(opened)
     assert all(each.closed == 1 for each in opened)
     assert len(opened) == (1 if wrong == ["--no-such-option"] else 0)
