@@ -6,13 +6,14 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
-
-from yaml.nodes import MappingNode, Node
+from typing import TYPE_CHECKING, Any
 
 from specops.config.schema import Text, keys, read_node, setting, within
 from specops.config.shipped import find_inventory, lab_home
 from specops.config.source import Source, child, complain, nearest, read_source
+
+if TYPE_CHECKING:
+    from yaml.nodes import MappingNode, Node
 
 LAB = "lab"
 

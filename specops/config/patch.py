@@ -6,14 +6,15 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Literal
-
-from yaml.nodes import Node
+from typing import TYPE_CHECKING, Literal
 
 from specops.config.schema import Flag, Text, read_node, setting
 from specops.config.shipped import local_patches, shipped
 from specops.config.source import Source, child, complain, nearest, read_source
 from specops.errors import ConfigError, Refused
+
+if TYPE_CHECKING:
+    from yaml.nodes import Node
 
 ABSENT = "absent"
 FILE = "patch.yaml"

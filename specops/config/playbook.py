@@ -6,15 +6,16 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
-
-from yaml.nodes import Node
+from typing import TYPE_CHECKING, Literal
 
 from specops.config.overrides import Override, apply_overrides
 from specops.config.schema import Flag, Text, above, at_least, read_node, setting, within
 from specops.config.shipped import find_playbook
 from specops.config.source import Source, child, complain, read_source
 from specops.config.variables import fill_variables
+
+if TYPE_CHECKING:
+    from yaml.nodes import Node
 
 GateWish = Literal["auto", "native", "batch-gate", "none"]
 Api = Literal["generate", "completions", "chat"]

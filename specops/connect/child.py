@@ -11,11 +11,13 @@ import threading
 from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
-from specops.connect.base import OnEvent
 from specops.connect.payload import agent_zip
 from specops.errors import SpecopsError
+
+if TYPE_CHECKING:
+    from specops.connect.base import OnEvent
 
 Json = Any
 LAST_LINES = 5

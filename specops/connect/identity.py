@@ -6,12 +6,14 @@ from base64 import b64decode
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from cryptography.exceptions import UnsupportedAlgorithm
 
 from specops.connect.library import paramiko
-from specops.connect.ssh_settings import SshSettings
+
+if TYPE_CHECKING:
+    from specops.connect.ssh_settings import SshSettings
 
 AskPassphrase = Callable[[str], str | None]
 """Called with the key's path; None where nobody can be asked."""

@@ -10,12 +10,13 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
-from specops.connect.dial import CONNECT_S
+from specops.connect.dial import CONNECT_S, Greeted
 from specops.connect.host_keys import changed_key, read_known_keys, teach_client
 from specops.connect.identity import AskPassphrase, OfferKeys
 from specops.connect.library import paramiko
 from specops.connect.proxy_command import ProxyCommand
 from specops.connect.ssh_settings import SshSettings, resolve_settings
+from specops.connect.transport import Transport
 from specops.connect.watchdog import Watchdog
 from specops.errors import ConfigError, HostUnreachable
 
@@ -27,7 +28,7 @@ AUTH_S = 14
 CHANNEL_S = 10
 SEND_BUFFER_BYTES = 131072
 """Small, so that bytes taken by the socket mean bytes that move: the watchdog counts on it."""
-TakeSocket = Callable[[], socket.socket | None]
+TakeSocket = Callable[[], Greeted | None]
 MOST_JUMPS = 8
 HOP = re.compile(r"(?:(?P<user>.+)@)?(?:\[(?P<v6>[^\]]+)\]|(?P<name>[^:\[\]]+))(?::(?P<port>\d+))?")
 
@@ -149,16 +150,18 @@ def _connect(
     teach_client(client, known, lookup_name=lookup_name, accept_new=accept_new)
     through = link.end_of_way()
     try:
+        made: Any = _socket_through(through, settings) or take_socket()
         client.connect(
             settings.hostname,
             port=settings.port,
             username=settings.user,
-            sock=_socket_through(through, settings) or take_socket(),
+            sock=made,
             timeout=CONNECT_S,
             banner_timeout=BANNER_S,
             auth_timeout=AUTH_S,
             channel_timeout=CHANNEL_S,
             auth_strategy=keys,
+            transport_factory=Transport,
         )
     except paramiko.BadHostKeyException as error:
         client.close()

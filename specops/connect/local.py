@@ -8,12 +8,14 @@ import select
 import subprocess
 import threading
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from specops.connect.base import OnEvent, Withheld
 from specops.connect.exchange import CHUNK, request
 from specops.connect.payload import agent_argv
 from specops.errors import Refused
+
+if TYPE_CHECKING:
+    from specops.connect.base import OnEvent, Withheld
 
 Json = Any
 EXIT_WAIT_S = 5.0

@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from specops.connect.base import Connector
-
 if TYPE_CHECKING:
+    from specops.connect.base import Connector
     from specops.connect.identity import AskPassphrase
 
 LOCAL = "local"

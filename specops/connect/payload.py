@@ -74,7 +74,7 @@ def build_zip(folder: Path) -> bytes:
     import zipfile  # takes longer than the rest of this module, and a connection waits for that
 
     buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         _add(archive, "__main__.py", ENTRY.encode())
         for path in sorted(folder.rglob("*"), key=lambda path: path.relative_to(folder).as_posix()):
             if path.is_file() and "__pycache__" not in path.parts and path.suffix != ".pyc":

@@ -9,9 +9,12 @@ import signal
 import socket
 import subprocess
 import tempfile
+from typing import TYPE_CHECKING
 
-from specops.connect.ssh_settings import SshSettings
 from specops.errors import ConfigError
+
+if TYPE_CHECKING:
+    from specops.connect.ssh_settings import SshSettings
 
 PLAIN = re.compile(r"[A-Za-z0-9_.:%@+-]*")
 """What a name may hold that is filled into the command: the user's shell reads it."""

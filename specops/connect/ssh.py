@@ -6,18 +6,20 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from specops.connect.base import OnEvent, Withheld
 from specops.connect.dial import Dialing
 from specops.connect.exchange import CHUNK, request
-from specops.connect.identity import AskPassphrase
 from specops.connect.library import paramiko
 from specops.connect.link import Link, open_link
 from specops.connect.payload import agent_argv, agent_zip, shell_line
-from specops.connect.ssh_settings import SshSettings
-from specops.connect.watchdog import Watchdog
 from specops.errors import HostUnreachable
+
+if TYPE_CHECKING:
+    from specops.connect.base import OnEvent, Withheld
+    from specops.connect.identity import AskPassphrase
+    from specops.connect.ssh_settings import SshSettings
+    from specops.connect.watchdog import Watchdog
 
 Json = Any
 
@@ -65,7 +67,7 @@ class SshConnector:
     def prepare(self) -> None:
         """Begin to connect while the caller does something else; the next `call` waits for it."""
         if self._link is None and self._opening is None:
-            self._opening = Opening(self._open)
+            self._opening = Opening(self._open, self._command)
 
     def close(self) -> None:
         if self._opening is not None:
@@ -91,7 +93,9 @@ class SshConnector:
         """A started agent; a connection that died since the last request is made anew, once."""
         opening, self._opening = self._opening, None
         if opening is not None:
-            self._link = opening.wait()
+            self._link, begun = opening.wait()
+            if begun is not None:
+                return begun
         if self._link is not None:
             try:
                 return ChannelStream(*self._link.start(self._command))
@@ -114,10 +118,12 @@ def _no_socket() -> None:
 
 
 class Opening:
-    """A connection that is being made by a thread of its own."""
+    """A connection that is being made, and the agent on it started, by a thread of their own."""
 
-    def __init__(self, opener: Callable[[], Link]) -> None:
+    def __init__(self, opener: Callable[[], Link], command: str) -> None:
         self._opener = opener
+        self._command = command
+        self._begun: ChannelStream | None = None
         self._mutex = threading.Lock()
         self._abandoned = False
         self._link: Link | None = None
@@ -136,13 +142,17 @@ class Opening:
             abandoned = self._abandoned
         if abandoned:
             link.end()
+            return
+        # A failure is not kept: the request tries again, and says what it meets.
+        with contextlib.suppress(paramiko.SSHException, OSError, EOFError):
+            self._begun = ChannelStream(*link.start(self._command))
 
-    def wait(self) -> Link:
-        """Raises what the opening raised."""
+    def wait(self) -> tuple[Link, ChannelStream | None]:
+        """With the agent that waits for a request, if it started. Raises what the opening raised."""
         self._thread.join()
         if self._link is None:
             raise self._error or RuntimeError("an opening without an end")
-        return self._link
+        return self._link, self._begun
 
     def abandon(self) -> None:
         with self._mutex:

@@ -5,18 +5,21 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from specops.config.patch import FileChange as PatchFile
 from specops.config.patch import Patch, for_release
-from specops.connect.base import Connector
-from specops.engine.place import Place
 from specops.engine.plan import FileDiff
 from specops.errors import Refused
-from specops.facts.install import Install
-from specops.facts.state import Current
 from specops.steps.diff import make_diff
 from specops.steps.files import FileChange, digest
 from specops.steps.patch import build_change
+
+if TYPE_CHECKING:
+    from specops.connect.base import Connector
+    from specops.engine.place import Place
+    from specops.facts.install import Install
+    from specops.facts.state import Current
 
 Json = object
 

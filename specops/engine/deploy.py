@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from specops.connect.base import Connector, OnEvent, Withheld
 from specops.engine.outcome import Outcome, Planned, StillRunning, Unchanged, from_closed
-from specops.engine.place import Place
-from specops.engine.plan import Plan
 from specops.errors import HostUnreachable, LinkLost, SpecopsError
+
+if TYPE_CHECKING:
+    from specops.engine.place import Place
+    from specops.engine.plan import Plan
 
 Json = Any
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from specops.config.patch import Patch, find_patch, gate_patches
-from specops.config.playbook import CheckId
-from specops.connect.base import Connector
-from specops.engine.place import Place
-from specops.facts.install import Install
-from specops.facts.state import Current
+
+if TYPE_CHECKING:
+    from specops.config.playbook import CheckId
+    from specops.connect.base import Connector
+    from specops.engine.place import Place
+    from specops.facts.install import Install
+    from specops.facts.state import Current
 
 WHOLE_PROOF: tuple[CheckId, ...] = ("S0", "S1", "S2", "S3", "S4", "S5", "S6", "S7")
 

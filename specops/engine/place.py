@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from specops.config.playbook import Playbook
-from specops.config.target import Target
 from specops.facts.host import Question
+
+if TYPE_CHECKING:
+    from specops.config.playbook import Playbook
+    from specops.config.target import Target
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

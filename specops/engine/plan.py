@@ -9,11 +9,13 @@ import socket
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from specops import __version__
-from specops.engine.room import Check
 from specops.steps.step import Irreversible, Step
+
+if TYPE_CHECKING:
+    from specops.engine.room import Check
 
 FORMAT = 1
 """Of the plan on the wire and in the journal's folder; an agent refuses a format it does not know."""

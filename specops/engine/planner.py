@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from specops.config.patch import Patch
 from specops.config.playbook import OnInconclusive, Playbook
-from specops.connect.base import Connector
 from specops.engine import preflight
 from specops.engine.changes import Changes, Reader, added_file, in_copy, patch_changes
 from specops.engine.patches import WHOLE_PROOF, choose_patches, find_unproven, fits, gate_candidates
-from specops.engine.place import Place
 from specops.engine.plan import Outage, Plan, new_id
 from specops.engine.proven import faster_than_native, require_tried
 from specops.engine.room import Check, check_others, check_room, derived_ports
@@ -20,8 +18,6 @@ from specops.engine.secrets import hide_secrets
 from specops.engine.words import describe, supervisor_notes
 from specops.errors import Refused
 from specops.facts.host import HostFacts, Question, read_host_facts
-from specops.facts.install import Install
-from specops.facts.state import Current
 from specops.steps.activation import COPY, make_copy, prove_copy
 from specops.steps.files import back_up, check_files, digest, stage, swap
 from specops.steps.gate import Gate, choose_gate, has_native, native_config
@@ -30,7 +26,14 @@ from specops.steps.patch_launch import patch_env
 from specops.steps.server import Clocks, LaunchSpec, await_ready, capture, launch, rehearse, stop, warm
 from specops.steps.server import smoke as smoke_step
 from specops.steps.smoke import build_smoke
-from specops.steps.step import Step
+
+if TYPE_CHECKING:
+    from specops.config.patch import Patch
+    from specops.connect.base import Connector
+    from specops.engine.place import Place
+    from specops.facts.install import Install
+    from specops.facts.state import Current
+    from specops.steps.step import Step
 
 WHOLE_BUDGET_S = 600.0
 """For S0 to S7 together, where the playbook gives less."""

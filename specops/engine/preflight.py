@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from specops.config.patch import Patch
-from specops.config.playbook import Playbook
-from specops.engine.changes import Changes
 from specops.engine.words import since
 from specops.errors import Locked, Refused, Unfinished
-from specops.facts.host import HostFacts
-from specops.facts.install import Install
-from specops.facts.state import Current
-from specops.steps.gate import Gate
 from specops.steps.patch_launch import find_refusal, read_flags
+
+if TYPE_CHECKING:
+    from specops.config.patch import Patch
+    from specops.config.playbook import Playbook
+    from specops.engine.changes import Changes
+    from specops.facts.host import HostFacts
+    from specops.facts.install import Install
+    from specops.facts.state import Current
+    from specops.steps.gate import Gate
 
 UNCHANGED = "nothing was changed"
 

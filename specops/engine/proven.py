@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from specops.config.patch import Patch
-from specops.config.playbook import Playbook
 from specops.config.proof import WORDS, best_proof, load_proofs
 from specops.errors import Refused
 from specops.steps.gate import parse_release
+
+if TYPE_CHECKING:
+    from specops.config.patch import Patch
+    from specops.config.playbook import Playbook
 
 V2_BY_DEFAULT = (0, 5, 11, 0)
 V2_ONLY = (0, 5, 13, 0)

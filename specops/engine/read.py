@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import base64
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from specops.connect.base import Connector
-from specops.engine.place import Place
 from specops.facts.host import HostFacts, read_host_facts
+
+if TYPE_CHECKING:
+    from specops.connect.base import Connector
+    from specops.engine.place import Place
 
 Json = Any
 

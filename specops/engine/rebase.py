@@ -5,19 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from specops.config.patch import Origin, Patch
-from specops.connect.base import Connector
 from specops.engine import preflight
 from specops.engine.changes import Reader
 from specops.engine.patches import fits
-from specops.engine.place import Place
 from specops.errors import Refused
 from specops.facts.host import HostFacts, read_host_facts
-from specops.facts.install import Install
 from specops.steps.patch_folder import Head, named_by_bytes, write_patch
 from specops.steps.rebase import Rebased, nearest
 from specops.steps.rebase_view import show_conflict, show_placed
+
+if TYPE_CHECKING:
+    from specops.connect.base import Connector
+    from specops.engine.place import Place
+    from specops.facts.install import Install
 
 UNCHANGED = "nothing was changed, here or on the host"
 

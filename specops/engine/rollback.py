@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from specops.connect.base import Connector
 from specops.engine import preflight
 from specops.engine.changes import Reader
-from specops.engine.place import Place
 from specops.engine.plan import FileDiff, Plan, new_id
 from specops.engine.planner import foresee_outage
 from specops.engine.room import check_others
@@ -18,7 +17,11 @@ from specops.facts.state import Current, DeployedFile
 from specops.steps.diff import DiffError, make_diff
 from specops.steps.files import FileChange, back_up, check_files, swap
 from specops.steps.server import OLD_SERVER, Clocks, await_ready, capture, launch_captured, prove_free, stop
-from specops.steps.step import Step
+
+if TYPE_CHECKING:
+    from specops.connect.base import Connector
+    from specops.engine.place import Place
+    from specops.steps.step import Step
 
 
 def make_rollback(

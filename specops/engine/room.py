@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from specops.config.playbook import Playbook
 from specops.errors import Refused
-from specops.facts.host import HostFacts
-from specops.facts.models import Model
+
+if TYPE_CHECKING:
+    from specops.config.playbook import Playbook
+    from specops.facts.host import HostFacts
+    from specops.facts.models import Model
 
 GIB = 1 << 30
 DISK_LEAST = 2 * GIB

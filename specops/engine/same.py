@@ -9,10 +9,12 @@ from __future__ import annotations
 import hmac
 import secrets
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from specops.engine.secrets import is_secret
-from specops.facts.server import Server
+
+if TYPE_CHECKING:
+    from specops.facts.server import Server
 
 
 def ask_for_secrets(env: Mapping[str, str], args: Mapping[str, Any]) -> dict[str, Any]:

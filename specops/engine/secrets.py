@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from specops.engine.plan import Plan
-from specops.steps.step import Command
+if TYPE_CHECKING:
+    from specops.engine.plan import Plan
+    from specops.steps.step import Command
 
 Json = Any
 SECRET_NAME = re.compile(

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from specops.connect.base import Connector
-from specops.engine.place import Place
 from specops.engine.words import describe
 from specops.facts.host import HostFacts, read_host_facts
+
+if TYPE_CHECKING:
+    from specops.connect.base import Connector
+    from specops.engine.place import Place
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from specops.facts.server import Server
+if TYPE_CHECKING:
+    from specops.facts.server import Server
 
 
 def since(unix_s: Any) -> str:

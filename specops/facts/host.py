@@ -8,9 +8,8 @@ import json
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from specops.connect.base import Connector
 from specops.facts.gpus import Gpu, parse_gpus
 from specops.facts.install import Install, parse_install
 from specops.facts.models import Model, parse_models
@@ -18,6 +17,9 @@ from specops.facts.platform import Platform, parse_platform
 from specops.facts.room import Room, parse_room
 from specops.facts.server import Port, Server, parse_port, parse_server
 from specops.facts.state import State, parse_state
+
+if TYPE_CHECKING:
+    from specops.connect.base import Connector
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -65,6 +64,8 @@ def find_load(deploys: Path, model: Json, draft: Json) -> Load | None:
     chosen = ([load for load in same if load.draft == draft] or same)[:COMPARED]
     if not chosen:
         return None
+    import statistics  # not at the top: a request for facts would wait for it
+
     common = set.intersection(*(set(load.marks) for load in chosen))
     marks = {name: statistics.median(load.marks[name] for load in chosen) for name in common}
     return replace(chosen[0], load_s=statistics.median(load.load_s for load in chosen), marks=marks)

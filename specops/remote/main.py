@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import traceback
 from importlib import import_module
 from typing import Any
 
@@ -31,6 +30,8 @@ def main(request: dict[str, Json], nonce: str, zip_bytes: bytes) -> None:
     except OSError as error:
         answers.error(state.io_failed(error, f"answer `{request.get('verb')}`"))
     except Exception as error:
+        import traceback  # not at the top: every request would wait for it
+
         answers.error(
             OpFailed(
                 "internal",

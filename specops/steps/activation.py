@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from specops.steps.files import FileChange
 from specops.steps.step import Command, Inert, Step
+
+if TYPE_CHECKING:
+    from specops.steps.files import FileChange
 
 COPY = "{deploy_dir}/copy"
 """On the host; goes in front of the server's module path."""

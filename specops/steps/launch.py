@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from specops.config.patch import Patch
-from specops.config.playbook import Draft, Playbook
 from specops.steps.gate import Gate, parse_release, sizes_for
 from specops.steps.patch_launch import patch_flags
+
+if TYPE_CHECKING:
+    from specops.config.patch import Patch
+    from specops.config.playbook import Draft, Playbook
 
 HEADROOM = 5
 """The smoke test runs at T+5; a server that admits fewer requests would queue them instead."""

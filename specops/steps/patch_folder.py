@@ -8,15 +8,17 @@ import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from specops.config.patch import ABSENT, FILE, Origin, Patch, Refusal, load_patch
-from specops.config.schema import Flag
 from specops.errors import ConfigError
 from specops.steps.diff import DiffError, PatchChange, make_diff, sha256
 from specops.steps.patch import build_changes
+
+if TYPE_CHECKING:
+    from specops.config.schema import Flag
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from specops.config.patch import PLACEHOLDER, Patch, Refusal
-from specops.config.playbook import Playbook
 from specops.config.schema import Flag
 from specops.errors import Refused
+
+if TYPE_CHECKING:
+    from specops.config.playbook import Playbook
 
 UNCHANGED = "nothing was changed"
 V = TypeVar("V", bound=Flag)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from specops.config.patch import FileChange, Patch
 from specops.steps.diff import Hunk, PatchChange, parse_diff, sha256, split_lines
+
+if TYPE_CHECKING:
+    from specops.config.patch import FileChange, Patch
 
 PLACES_SHOWN = 3
 

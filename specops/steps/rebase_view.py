@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from specops.steps.diff import Hunk, split_lines
-from specops.steps.rebase import Conflict, Placed
+
+if TYPE_CHECKING:
+    from specops.steps.rebase import Conflict, Placed
 
 
 def show_placed(placed: Placed, grown: int = 0) -> str:

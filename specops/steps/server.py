@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from specops.facts.host import Rank
 from specops.steps.step import Command, Inert, Step
+
+if TYPE_CHECKING:
+    from specops.facts.host import Rank
 
 OLD_SERVER = "old_server"
 """The vault's name for what was serving when the deploy began."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from specops.config.playbook import Playbook
+if TYPE_CHECKING:
+    from specops.config.playbook import Playbook
 
 
 def build_smoke(
