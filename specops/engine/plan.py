@@ -15,7 +15,7 @@ from specops import __version__
 from specops.steps.step import Irreversible, Step
 
 if TYPE_CHECKING:
-    from specops.engine.room import Check
+    from specops.engine.check import Check
 
 FORMAT = 1
 """Of the plan on the wire and in the journal's folder; an agent refuses a format it does not know."""

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 from specops.config.playbook import OnInconclusive, Playbook
 from specops.engine import preflight
 from specops.engine.changes import Changes, Reader, added_file, in_copy, patch_changes
+from specops.engine.check import Check
 from specops.engine.patches import WHOLE_PROOF, choose_patches, find_unproven, fits, gate_candidates
 from specops.engine.plan import Outage, Plan, new_id
 from specops.engine.proven import faster_than_native, require_tried
-from specops.engine.room import Check, check_others, check_room, derived_ports
+from specops.engine.room import check_others, check_room, derived_ports
 from specops.engine.same import ask_for_secrets, has_arguments, has_variable
 from specops.engine.secrets import hide_secrets
 from specops.engine.words import describe, supervisor_notes

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
+from specops.engine.check import GIB, Check, gib
+from specops.engine.runtime import check_runtime
 from specops.errors import Refused
 
 if TYPE_CHECKING:
@@ -13,7 +14,6 @@ if TYPE_CHECKING:
     from specops.facts.host import HostFacts
     from specops.facts.models import Model
 
-GIB = 1 << 30
 DISK_LEAST = 2 * GIB
 """Below the state folder: the rehearsal's copy of the package, backups, the capped log."""
 SHM_LEAST = GIB
@@ -24,18 +24,6 @@ DP_STEP, DP_PORTS, GRPC_STEP, LAST_PORT = 233, 6, 10000, 65535
 """DP attention talks over TCP from port + 233 on (all releases); the gRPC mode's port is port + 10000."""
 UNSIZED = ("load-format", "quantization", "cpu-offload-gb", "dp-size", "ep-size")
 """Flags with which the weights on disk are not the weights on a GPU."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Check:
-    name: str
-    verdict: Literal["ok", "warn", "refuse"]
-    saw: str
-    """Numbers first: what is there, what is needed."""
-    next_command: str = ""
-
-    def as_json(self) -> dict[str, str]:
-        return {"name": self.name, "verdict": self.verdict, "saw": self.saw}
 
 
 def check_room(facts: HostFacts, playbook: Playbook, host: str) -> tuple[Check, ...]:
@@ -101,6 +89,7 @@ def _all(facts: HostFacts, playbook: Playbook) -> Iterator[Check]:
     if playbook.server.tp > 1 and facts.room.shm:
         yield _shm(facts.room.shm.free)
     yield from _ports(facts)
+    yield from check_runtime(facts, playbook)
     if facts.gpus:
         yield from _gpus(facts, playbook, weights)
         yield _tools(facts.room.tools)
@@ -304,7 +293,3 @@ def derived_ports(args: Mapping[str, Any], port: int) -> tuple[int, ...]:
     if (args.get("smg-grpc-mode") or args.get("grpc-mode")) and "grpc-port" not in args:
         found.append(port + GRPC_STEP)
     return tuple(dict.fromkeys(each for each in found if 0 < each <= LAST_PORT))
-
-
-def gib(count: int) -> str:
-    return f"{count / GIB:.1f} GiB" if count >= GIB // 10 else f"{count / (1 << 20):.0f} MiB"

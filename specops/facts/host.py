@@ -15,6 +15,7 @@ from specops.facts.install import Install, parse_install
 from specops.facts.models import Model, parse_models
 from specops.facts.platform import Platform, parse_platform
 from specops.facts.room import Room, parse_room
+from specops.facts.runtime import Runtime, parse_runtime
 from specops.facts.server import Port, Server, parse_port, parse_server
 from specops.facts.state import State, parse_state
 
@@ -39,6 +40,7 @@ class HostFacts:
     models: Mapping[str, Model]
     gpus: tuple[Gpu, ...]
     room: Room
+    runtime: Runtime
     server: Server | None
     port: Port
     state: State
@@ -105,6 +107,7 @@ def parse_host_facts(raw: dict[str, Any]) -> HostFacts:
         models=parse_models(raw.get("models")),
         gpus=parse_gpus(raw.get("gpus")),
         room=parse_room(raw.get("room")),
+        runtime=parse_runtime(raw.get("runtime")),
         server=parse_server(raw.get("server")),
         port=parse_port(raw["port"]),
         state=parse_state(raw["state"]),

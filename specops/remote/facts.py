@@ -13,7 +13,7 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-from . import gpus, loads, logout, members, models, procs, redact, room, state, store, supervisor
+from . import gpus, loads, logout, members, models, procs, redact, room, runtime, state, store, supervisor
 from .context import OpFailed
 from .request import Request
 from .users import DEFAULT_PORT, find_ranks, find_users
@@ -56,6 +56,7 @@ def read_facts(params: dict[str, Json]) -> dict[str, Json]:
             str(path): store.digest_file(os.path.expanduser(str(path))) for path in params.get("paths") or ()
         },
         "models": {str(path): models.read_model(str(path)) for path in params.get("models") or ()},
+        "runtime": runtime.read_runtime(install["root"], install["python"]) if install else None,
         "gpus": gpus.with_held(gpus.read_gpus(), mine | {rank["pid"] for rank in ranks}),
         "room": room.read_room(
             [*_folders(instance), *(str(path) for path in params.get("models") or () if path[:1] in "/~")],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from typing import Any
@@ -19,12 +20,20 @@ def find_smi() -> str | None:
 
 def query(*words: str) -> list[list[str]] | None:
     """Rows of a CSV query; None where there is no nvidia-smi or it fails."""
+    out = ask(*words, "--format=csv,noheader,nounits")
+    if out is None:
+        return None
+    return [[cell.strip() for cell in line.split(",")] for line in out.splitlines() if line.strip()]
+
+
+def ask(*words: str) -> str | None:
+    """What nvidia-smi prints; None where there is none, or it fails or hangs."""
     smi = find_smi()
     if smi is None:
         return None
     try:
         child = subprocess.Popen(
-            [smi, *words, "--format=csv,noheader,nounits"],
+            [smi, *words],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -37,9 +46,7 @@ def query(*words: str) -> list[list[str]] | None:
         child.kill()
         STUCK.append(child)  # one that hangs in its driver does not even die: nobody waits for it
         return None
-    if child.returncode != 0:
-        return None
-    return [[cell.strip() for cell in line.split(",")] for line in out.splitlines() if line.strip()]
+    return out if child.returncode == 0 else None
 
 
 def read_gpus() -> Json:
@@ -74,6 +81,22 @@ def with_held(found: Json, pids: set[int]) -> Json:
 def read_driver() -> str | None:
     rows = query("--query-gpu=driver_version")
     return rows[0][0] if rows and rows[0] else None
+
+
+def read_stack() -> dict[str, Json] | None:
+    """{version, cuda, capability} of the driver and of the GPU of the oldest generation: `cuda` is the
+    highest that it runs; None without a GPU. Creates no context and takes no memory."""
+    rows = query("--query-gpu=driver_version,compute_cap")
+    if not rows:
+        return None
+    told = ask("-q", "-d", "COMPUTE") or ""
+    cuda = re.search(r"^CUDA Version\s*:\s*(\d+\.\d+)", told, re.M)
+    known = [row[1] for row in rows if len(row) > 1 and re.fullmatch(r"\d+\.\d+", row[1])]
+    return {
+        "version": rows[0][0],
+        "cuda": cuda.group(1) if cuda else None,
+        "capability": min(known, key=lambda text: tuple(map(int, text.split("."))), default=None),
+    }
 
 
 def _bytes(mib: str) -> int:

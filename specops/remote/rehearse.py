@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from . import gpus, procs
+from . import gpus, members, procs
 from .context import Context, OpFailed
 from .facts import read_version
 from .flags import name_hints
@@ -56,6 +56,8 @@ def rehearse(ctx: Context, args: dict[str, Json]) -> dict[str, Json]:
         "modules": report.get("modules") or {},
         "arguments": report.get("arguments"),
         "version": report.get("version"),
+        "runtime": report.get("runtime"),
+        "kernel": report.get("kernel"),
         "copied": "sglang",
         "seconds": round(time.monotonic() - began, 1),
     }
@@ -109,6 +111,7 @@ def _run_child(
         # with a GPU in sight the driver reserves addresses for all memory that it could ever map
         "memory_bytes": MEMORY_BYTES if hide_gpus else resource.RLIM_INFINITY,
         "cpu_s": int(DEADLINE_S * 4),
+        "driver": gpus.read_stack() if uses_gpus(start) else None,
         "hints": name_hints(read_version(Path(ctx.instance["root"])) or "0"),
     }
     python = str(ctx.instance.get("python") or start.argv[0])
@@ -138,6 +141,12 @@ def _run_child(
         report.setdefault("said", said.read().decode("utf-8", "replace")[-TAIL:])
         report.setdefault("error", f"the rehearsal ended with code {child.returncode} and without a report")
     return report
+
+
+def uses_gpus(start: Start) -> bool:
+    """Unless its arguments or its environment say that it computes on the CPU."""
+    on_cpu = members.find_option(start.argv, "--device") == "cpu"
+    return not on_cpu and start.env.get("SGLANG_USE_CPU_ENGINE", "0").lower() not in ("1", "true")
 
 
 def _await_report(

@@ -3,8 +3,10 @@
 Reads one JSON object on stdin, writes one JSON line for each stage to the descriptor it is told.
 """
 
+import glob
 import importlib
 import importlib.machinery
+import importlib.util
 import json
 import os
 import resource
@@ -34,8 +36,10 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (spec["memory_bytes"], spec["memory_bytes"]))
     try:
         check_place(spec, tell)
+        check_torch(spec, tell)
         import_all(spec, tell)
         parse_arguments(spec, tell)
+        check_kernel(spec, tell)
         tell(ok=True, stage="end")
     except BaseException as error:
         lines = traceback.format_exc().strip().splitlines()
@@ -62,6 +66,82 @@ def check_place(spec: Spec, tell: Tell) -> None:
             f"in the server's folder and environment `import sglang` finds {folder}, "
             f"not the install {spec['install']}"
         )
+
+
+def check_torch(spec: Spec, tell: Tell) -> None:
+    """torch as this environment finds it, against the driver as its own libcuda has it. `spec["driver"]`:
+    what nvidia-smi told; null where the server uses no GPU."""
+    tell(stage="import of torch")
+    if importlib.util.find_spec("torch") is None:
+        return  # the import of sglang will say more
+    torch: Any = importlib.import_module("torch")
+    cuda, driver = torch.version.cuda, spec.get("driver")
+    built = f"torch {torch.__version__}, " + (f"built for CUDA {cuda}" if cuda else "CPU build")
+    runtime = {"torch": str(torch.__version__), "cuda": cuda}
+    tell(runtime=runtime)
+    if not driver or getattr(torch.version, "hip", None):
+        return
+    most = driver_cuda() or driver.get("cuda")
+    tell(runtime={**runtime, "driver": driver["version"], "driver_cuda": most})
+    if cuda is None:
+        tell(stage="driver and torch", next="install the CUDA build of torch, or give the server device=cpu")
+        raise Wrong(f"{built}: it cannot use this host's GPUs (driver {driver['version']})")
+    if most and int(cuda.partition(".")[0]) > int(most.partition(".")[0]):
+        major = cuda.partition(".")[0]
+        tell(
+            stage="driver and torch",
+            next=f"install a driver for CUDA {major}, or the torch and sglang-kernel built for CUDA "
+            f"{most.partition('.')[0]}",
+        )
+        raise Wrong(f"{built}: driver {driver['version']} runs CUDA {most} at most")
+
+
+def driver_cuda() -> "str | None":
+    """The highest CUDA of the libcuda that a server would load here. Makes no context."""
+    import ctypes
+
+    number = ctypes.c_int()
+    try:
+        if ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(number)) != 0:
+            return None
+    except (OSError, AttributeError):
+        return None
+    return f"{number.value // 1000}.{number.value % 1000 // 10}" if number.value else None
+
+
+def check_kernel(spec: Spec, tell: Tell) -> None:
+    """The compiled kernels for this generation of GPU can be loaded. Last, for a library that was loaded
+    twice under two names ends the process."""
+    driver = spec.get("driver")
+    torch: Any = sys.modules.get("torch")
+    if not driver or torch is None or torch.version.cuda is None:
+        return
+    tell(stage="the kernel wheel", next="pip install --force-reinstall the sglang-kernel of this release")
+    found = importlib.util.find_spec("sgl_kernel")
+    if found is None or not found.origin:
+        raise Wrong("sgl_kernel is not installed beside this SGLang")
+    folder = os.path.dirname(found.origin)
+    generation = "sm90" if driver.get("capability") == "9.0" else "sm100"
+    names = sorted(
+        glob.glob(f"{folder}/{generation}/common_ops.*so") or glob.glob(f"{folder}/common_ops.*so")
+    )
+    if not names or not os.path.getsize(names[0]):
+        raise Wrong(f"{folder} has no library for this GPU ({generation}/common_ops)")
+    if "sgl_kernel" not in sys.modules:
+        load_library(names[0])
+    tell(kernel=os.path.relpath(names[0], folder), next=None)
+
+
+def load_library(path: str) -> None:
+    import ctypes
+
+    try:
+        ctypes.CDLL(path)
+    except OSError as error:
+        try:
+            importlib.import_module("sgl_kernel")  # it looks for CUDA's runtime itself, in more places
+        except ImportError:
+            raise Wrong(f"{os.path.basename(os.path.dirname(path))}/common_ops: {error}") from error
 
 
 def require_copy(spec: Spec, module: ModuleType) -> str:

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from specops.config.playbook import Playbook, load_playbook
+from specops.engine.check import GIB
 from specops.engine.preflight import require_models
-from specops.engine.room import GIB, check_room, derived_ports
+from specops.engine.room import check_room, derived_ports
 from specops.errors import Refused
 from specops.facts.host import HostFacts
 from specops.facts.platform import parse_platform

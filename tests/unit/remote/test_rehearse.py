@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import _ctypes
 import hashlib
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +24,7 @@ class ServerArgs:
     def add_cli_args(parser):
         parser.add_argument("--model-path", required=True)
         parser.add_argument("--cuda-graph-max-bs-decode", type=int)
+        parser.add_argument("--device")
         parser.add_argument("--schedule-policy", choices=["fcfs", "lpm"])
 """
 
@@ -84,6 +87,41 @@ def test_an_import_that_needs_a_gpu_gets_one_and_all_addresses(
     source = "import os, resource\nassert 'CUDA_VISIBLE_DEVICES' not in os.environ\n"
     source += "assert resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY\n"
     assert run(source)["modules"] == {"sglang.srt.worker": "sglang/srt/worker.py"}
+
+
+TORCH = "__version__ = '2.13.0'\nclass version:\n    cuda = {cuda!r}\n    hip = None\n"
+OLD = {"version": "550.54.15", "cuda": "12.4", "capability": "9.0"}
+
+
+def test_torch_is_held_against_the_driver_and_the_kernels_are_loaded(
+    run: Rehearsal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = run.root.parent
+    (site / "torch.py").write_text(TORCH.format(cuda=None))
+    assert run(None)["runtime"] == {"torch": "2.13.0", "cuda": None}
+    monkeypatch.setattr(gpus, "read_stack", lambda: OLD)
+    with pytest.raises(OpFailed, match=r"CPU build: it cannot use this host's GPUs .driver 550"):
+        run(None)
+    assert run(None, "--device", "cpu")["kernel"] is None
+    (site / "torch.py").write_text(TORCH.format(cuda="13.0"))
+    with pytest.raises(OpFailed, match=r"built for CUDA 13\.0: driver 550\.54\.15 runs CUDA 12\.4") as error:
+        run(None)
+    assert "install a driver for CUDA 13" in (error.value.next_command or "")
+    (site / "torch.py").write_text(TORCH.format(cuda="12.8"))
+    with pytest.raises(OpFailed, match="sgl_kernel is not installed"):
+        run(None)
+    library = site / "sgl_kernel" / "sm90" / "common_ops.abi3.so"
+    library.parent.mkdir(parents=True)
+    (site / "sgl_kernel" / "__init__.py").write_text("raise ImportError('no')\n")
+    with pytest.raises(OpFailed, match=r"no library for this GPU .sm90"):
+        run(None)
+    library.write_bytes(b"half a download")
+    with pytest.raises(OpFailed, match=r"sm90/common_ops: .*(invalid ELF|file too short)"):
+        run(None)
+    shutil.copy(_ctypes.__file__, library)
+    facts = run(None)
+    assert facts["kernel"] == "sm90/common_ops.abi3.so"
+    assert facts["runtime"]["driver_cuda"] == "12.4"
 
 
 def test_a_name_of_another_release_is_told() -> None:
