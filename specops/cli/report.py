@@ -48,7 +48,7 @@ def write_report(
     sweep: Any, page: Path, *, png: bool = False, csv: bool = False, prometheus: str | None = None
 ) -> dict[str, Any]:
     """What was written, by kind, and the verdict. `sweep` is a specops.sweep.runs.Sweep."""
-    from specops.sweep.report.curves import draw_curves
+    from specops.sweep.report.curves import draw_curves, draw_rate_curves
     from specops.sweep.report.page import make_page, title_of
     from specops.sweep.report.prometheus import write_prometheus
     from specops.sweep.report.tables import as_csv
@@ -63,7 +63,8 @@ def write_report(
     if png:
         from specops.sweep.report.png import write_png
 
-        write_png(draw_curves(sweep, crossover), title_of(sweep), page.with_suffix(".png"))
+        charts = [*draw_curves(sweep, crossover), *draw_rate_curves(sweep)]
+        write_png(charts, title_of(sweep), page.with_suffix(".png"))
         written["png"] = str(page.with_suffix(".png"))
     if prometheus:
         write_prometheus(sweep, Path(prometheus).expanduser())
@@ -87,7 +88,7 @@ def compare(
         if not found:
             raise UsageError(
                 f"{before} and {after} have no arm and level in common: "
-                f"{', '.join(one.arms)} against {', '.join(other.arms)}"
+                f"{', '.join(one.arms)} at {one.loads} against {', '.join(other.arms)} at {other.loads}"
             )
         output.show(
             "comparison",
@@ -96,7 +97,7 @@ def compare(
                 "after": other.name,
                 "differences": [
                     {
-                        "arm": d.arm, "C": d.at_once, "figure": d.figure, "unit": d.unit,
+                        "arm": d.arm, "C": d.at_once, "rate": d.rate, "figure": d.figure, "unit": d.unit,
                         "before": d.change.before.mean, "after": d.change.after.mean,
                         "share": d.change.share, "interval": [d.change.low, d.change.high],
                         "known": d.change.known, "better": d.better, "words": d.words(),

@@ -19,7 +19,7 @@ class Level:
 
     arm: str
     at_once: int
-    """C: concurrent requests."""
+    """C: concurrent requests; of a load by rate the most that were let in."""
     rate: float | None
     """Requests a second, where it was no closed loop."""
     repeat: int
@@ -28,6 +28,11 @@ class Level:
     taints: tuple[str, ...]
     raw: Mapping[str, Json]
     """The whole level event (ARCHITECTURE, The sweep's child)."""
+
+    @property
+    def load(self) -> str:
+        """`C=8` or `0.5 requests/s`."""
+        return f"C={self.at_once}" if self.rate is None else f"{self.rate:g} requests/s"
 
     def figure(self, name: str) -> float | None:
         """`throughput`, `ttft.p50`, …: seconds, tokens a second; None where it was not measured."""
@@ -61,7 +66,34 @@ class Sweep:
                 found.setdefault(level.at_once, []).append(level)
         return dict(sorted(found.items()))
 
+    def by_rate(self, arm: str) -> dict[float, list[Level]]:
+        """Measurements by requests a second, ascending."""
+        found: dict[float, list[Level]] = {}
+        for level in self.levels:
+            if level.arm == arm and level.rate is not None:
+                found.setdefault(level.rate, []).append(level)
+        return dict(sorted(found.items()))
+
+    @property
+    def has_rates(self) -> bool:
+        return any(level.rate is not None for level in self.levels)
+
+    @property
+    def only_rates(self) -> bool:
+        """No level of concurrent requests, which is what a crossover is found by."""
+        return self.has_rates and all(level.rate is not None for level in self.levels)
+
+    @property
+    def loads(self) -> str:
+        """`C=1, 2, 5; 0.5, 8 requests/s`."""
+        levels = sorted({level.at_once for level in self.levels if level.rate is None})
+        rates = sorted({level.rate for level in self.levels if level.rate is not None})
+        words = [f"C={', '.join(map(str, levels))}"] if levels else []
+        words += [f"{', '.join(f'{rate:g}' for rate in rates)} requests/s"] if rates else []
+        return "; ".join(words)
+
     def throughputs(self, arm: str) -> dict[int, list[float]]:
+        """Of the closed loop: what a threshold is decided by."""
         return {c: [level.throughput for level in levels] for c, levels in self.at(arm).items()}
 
 
@@ -95,7 +127,7 @@ def parse_level(raw: Mapping[str, Json]) -> Level:
     return Level(
         arm=str(raw.get("arm") or "as it is"),
         at_once=int(raw["C"]),
-        rate=raw.get("rate"),
+        rate=None if raw.get("rate") is None else float(raw["rate"]),
         repeat=int(raw.get("repeat") or 1),
         throughput=float(raw["throughput"]),
         taints=tuple(str(taint) for taint in raw.get("taints") or ()),

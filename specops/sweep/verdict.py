@@ -8,7 +8,7 @@ from typing import Any
 
 from specops.sweep.arms import ALWAYS_OFF, ALWAYS_ON, GATED, NO_SPEC
 from specops.sweep.crossover import Crossover, find_crossover
-from specops.sweep.runs import Sweep
+from specops.sweep.runs import Level, Sweep
 from specops.sweep.statistics import Change, compare, estimate
 
 Json = Any
@@ -100,7 +100,9 @@ def _gated_at(sweep: Sweep, threshold: int) -> dict[int, list[float]]:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Difference:
     arm: str
-    at_once: int
+    at_once: int | None
+    rate: float | None
+    """Requests a second; at a level of concurrent requests None, as `at_once` is at a rate."""
     figure: str
     unit: str
     change: Change
@@ -117,23 +119,32 @@ class Difference:
 
 
 def compare_sweeps(before: Sweep, after: Sweep) -> list[Difference]:
-    """Every arm and level that both have, figure by figure."""
+    """Every arm and level, or rate, that both have, figure by figure."""
     found = []
     for arm in [arm for arm in before.arms if arm in after.arms]:
-        old, new = before.at(arm), after.at(arm)
-        for at_once in [c for c in old if c in new]:
+        old, new = _points(before, arm), _points(after, arm)
+        for at_once, rate in [point for point in old if point in new]:
             for figure, unit, more in FIGURES:
-                a = [v for level in old[at_once] if (v := level.figure(figure)) is not None]
-                b = [v for level in new[at_once] if (v := level.figure(figure)) is not None]
+                a = [v for level in old[at_once, rate] if (v := level.figure(figure)) is not None]
+                b = [v for level in new[at_once, rate] if (v := level.figure(figure)) is not None]
                 if not a or not b:
                     continue
                 change = compare(a, b)
                 better = ((change.share > 0) == more) if change.real else None
                 found.append(
                     Difference(
-                        arm=arm, at_once=at_once, figure=figure, unit=unit, change=change, better=better
+                        arm=arm, at_once=at_once, rate=rate, figure=figure, unit=unit, change=change,
+                        better=better,
                     )
-                )
+                )  # fmt: skip
+    return found
+
+
+def _points(sweep: Sweep, arm: str) -> dict[tuple[int | None, float | None], list[Level]]:
+    """Levels by (C, None), then by (None, rate)."""
+    found: dict[tuple[int | None, float | None], list[Level]] = {}
+    found |= {(at_once, None): levels for at_once, levels in sweep.at(arm).items()}
+    found |= {(None, rate): levels for rate, levels in sweep.by_rate(arm).items()}
     return found
 
 

@@ -64,7 +64,8 @@ def show_comparison(console: Console, comparison: Mapping[str, Json]) -> None:
     heading(console, f"{comparison.get('before')} -> {comparison.get('after')}")
     rows = [
         [
-            str(d["arm"]), str(d["C"]), SHORT.get(d["figure"], str(d["figure"])),
+            str(d["arm"]), str(d["C"]) if d.get("rate") is None else f"{d['rate']:g}/s",
+            SHORT.get(d["figure"], str(d["figure"])),
             f"{d['before']:.4g} {d['unit']}", f"{d['after']:.4g} {d['unit']}", str(d["words"]),
         ]
         for d in comparison.get("differences") or ()

@@ -26,11 +26,13 @@ def show_measured(console: Console, history: Mapping[str, Json]) -> None:
 
 
 def sweep_words(sweep: Mapping[str, Json]) -> str:
-    """`always-on, no-spec: 24 measurements, C=1 to 100`."""
+    """`always-on, no-spec: 24 measurements, C=1 to 100, 0.5 to 8 requests/s`."""
     levels = sweep.get("levels") or ()
     arms = ", ".join(dict.fromkeys(str(level.get("arm")) for level in levels))
-    at_once = sorted({int(level["C"]) for level in levels if level.get("C") is not None})
+    rates = sorted({float(level["rate"]) for level in levels if level.get("rate") is not None})
+    at_once = sorted({int(level["C"]) for level in levels if level.get("rate") is None and level.get("C")})
     span = f", C={at_once[0]} to {at_once[-1]}" if at_once else ""
+    span += f", {rates[0]:g} to {rates[-1]:g} requests/s" if rates else ""
     return f"{arms}: {len(levels)} measurements{span}"
 
 

@@ -28,6 +28,8 @@ class Loaded:
     """Why it ended early."""
     unsent: int = 0
     """Arrivals that came with the most requests at once already running."""
+    ramped: bool = False
+    """By rate: the window has the time in it in which the server filled, for want of a later one."""
 
     @property
     def counted(self) -> list[Answer]:
@@ -128,10 +130,11 @@ class ByRate:
     loaded: Loaded = field(default_factory=Loaded)
 
     async def execute(self) -> Loaded:
-        """The window opens with the first answer's end: from then on some come and some go. Raises Hung."""
+        """The window opens with the first answer's end: from then on some come and some go. Every arm of a
+        repeat has its requests at the same times. Raises Hung."""
         spec = self.client.spec
-        clock = random.Random(self.seed * 1000 + self.run.number)  # noqa: S311 - arrivals, no secret
         rate = self.run.rate or 1.0
+        clock = random.Random(f"{self.seed}/{rate:g}/{self.run.repeat}")  # noqa: S311 - arrivals, no secret
         tasks: list[asyncio.Future[Answer]] = []
         due = time.monotonic()
         opened: float | None = None
@@ -158,6 +161,7 @@ class ByRate:
             await asyncio.sleep(max(0.0, due - time.monotonic()))
         closed = time.monotonic()
         await self.client.wait(tasks)
-        opened = opened if opened is not None and spec.window_s else self.loaded.whole.start
-        self.loaded.span = Span(opened, closed)
+        start = self.loaded.whole.start
+        self.loaded.ramped = opened is None or (spec.window_s is None and opened > (start + closed) / 2)
+        self.loaded.span = Span(start if opened is None or self.loaded.ramped else opened, closed)
         return self.loaded

@@ -158,6 +158,8 @@ class Sweep:
         event |= {"threshold": run.arm.threshold, "rate": run.rate, "repeat": run.repeat}
         event |= {"requests": len(loaded.answers), "ok": len(good)}
         event |= compute(loaded.answers, inside or counted, span)
+        if run.rate is not None:
+            event |= count_rates(loaded, span, event["throughput"])
         event["window"] = [span.start, span.end]
         event |= {"window_s": span.seconds, "wall_s": loaded.whole.seconds, "at": time.time()}
         event["in_flight"] = mean_in_flight(loaded, span)
@@ -182,6 +184,17 @@ class Sweep:
 def name_of(run: Run) -> str:
     what = f"C={run.level}" if run.rate is None else f"{run.rate:g} requests/s"
     return what if run.arm.name == "as it is" else f"{run.arm.name}, {what}"
+
+
+def count_rates(loaded: Loaded, span: Span, throughput: float) -> dict[str, Json]:
+    """Requests a second in the window: {rate_sent, rate_served}. Served is what its tokens make up, so that
+    it does not jump with the one that ended just before its edge."""
+    good = [answer.count for answer in loaded.answers if not answer.problem]
+    sent = sum(span.start <= answer.sent <= span.end for answer in loaded.answers)
+    return {
+        "rate_sent": sent / span.seconds if span.seconds > 0 else None,
+        "rate_served": throughput * len(good) / sum(good) if good else None,
+    }
 
 
 def mean_in_flight(loaded: Loaded, span: Span) -> float:

@@ -22,6 +22,8 @@ WAITING = 0.25
 """Share of looks at the server with requests in its queue: fewer are those that have just come."""
 
 
+PILED = 0.1
+"""Share of the window's requests by which those in flight grew: the server does not serve what comes."""
 FEW_STEPS = 10
 """Chunks of a stream: of fewer, the one at the window's edge is too large a part."""
 
@@ -83,6 +85,8 @@ def find_taints(spec: SweepSpec, run: Run, loaded: Loaded, seen: Seen, client: d
         taints.append("no steady window: the first request ended before the last one began")
     elif run.rate is None and (steps := _steps(loaded, loaded.span) / run.level) < FEW_STEPS:
         taints.append(f"short window: {steps:.0f} chunks a stream in {loaded.span.seconds:.1f} s")
+    if run.rate is not None and loaded.span is not None:
+        taints += _of_rate(spec, loaded, loaded.span)
     if loaded.unsent:
         taints.append(f"rate not reached: {loaded.unsent} arrivals found {run.level} running")
     retracted = sum(_retractions(answer) for answer in loaded.answers) or seen.retracted
@@ -96,6 +100,24 @@ def find_taints(spec: SweepSpec, run: Run, loaded: Loaded, seen: Seen, client: d
     if is_limited(client):
         taints.append("client_limited")
     return taints
+
+
+def _of_rate(spec: SweepSpec, loaded: Loaded, span: Span) -> list[str]:
+    """Requests that pile up have latencies that depend on how long one measured. Random arrivals go up and
+    down by the root of what runs; answers of different lengths still fill the server when one has ended."""
+    if loaded.ramped:
+        return ["ramp in the window: answers take as long as the arrivals"]
+    before, after = _in_flight(loaded, span.start), _in_flight(loaded, span.end)
+    sent = sum(span.start <= answer.sent <= span.end for answer in loaded.answers)
+    if spec.ignore_eos and after - before > max(PILED * sent, 3 * after**0.5):
+        return [f"overloaded: from {before} to {after} requests in flight"]
+    return []
+
+
+def _in_flight(loaded: Loaded, moment: float) -> int:
+    return sum(
+        answer.sent <= moment and (answer.ended is None or answer.ended > moment) for answer in loaded.answers
+    )
 
 
 def _steps(loaded: Loaded, span: Span) -> int:

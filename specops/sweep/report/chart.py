@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 WIDTH, HEIGHT = 480.0, 340.0
 LEFT, RIGHT, TOP, BOTTOM = 62.0, 16.0, 34.0, 74.0
 TEXT = 14.0
+SAME_STEPS = 24
+"""Pieces of a line that is straight in numbers and bent on a logarithmic axis."""
 CLOSE = 26.0
 """Pixels: labels of ticks nearer than this would touch, so the later one is left out."""
 
@@ -21,6 +23,8 @@ class Point:
     high: float
     """Ends of the whisker; equal to y where there is no spread."""
     hollow: bool = False
+    doubtful: bool = False
+    """Marked, since nobody points at anything on a phone or in a picture."""
     words: str = ""
     """For whoever points at it."""
 
@@ -46,6 +50,8 @@ class Chart:
     mark_words: str = ""
     base: float | None = None
     """A horizontal line at this y."""
+    same: bool = False
+    """A dashed line where y is x."""
     x_title: str = "concurrent requests (C)"
 
 
@@ -113,6 +119,9 @@ def draw(chart: Chart) -> list[Shape]:
     _draw_axes(frame, chart, points)
     for series in chart.series:
         _draw_series(frame, chart, series)
+    if any(point.doubtful for point in points):
+        y = HEIGHT - BOTTOM + 38
+        frame.shapes.append(Words(x=WIDTH - RIGHT, y=y, text="! doubtful", anchor="end", role="warn"))
     _draw_legend(frame, chart)
     return frame.shapes
 
@@ -122,6 +131,7 @@ def _frame(chart: Chart, points: Sequence[Point]) -> Frame:
     low, high = min(xs), max(xs)
     values = [value for point in points for value in (point.low, point.high)]
     values += [0.0] if chart.base is None else [chart.base]
+    values += [high] if chart.same else []
     bottom, top = min(values), max(values)
     step = tick_step(bottom, top)
     return Frame(
@@ -161,6 +171,11 @@ def _draw_axes(frame: Frame, chart: Chart, points: Sequence[Point]) -> None:
     if chart.base is not None:
         y = frame.y(chart.base)
         frame.shapes.append(Line(points=((LEFT, y), (WIDTH - RIGHT, y)), role="axis", width=1.5))
+    if chart.same:
+        low, high = min(point.x for point in points), max(point.x for point in points)
+        xs = [low * (high / low) ** (step / SAME_STEPS) for step in range(SAME_STEPS + 1)]
+        path = tuple((frame.x(x), frame.y(x)) for x in xs)
+        frame.shapes.append(Line(points=path, role="axis", width=1.5, dashed=True))
     if chart.mark is not None and frame.x_low < chart.mark < frame.x_high:
         x = frame.x(chart.mark)
         frame.shapes.append(Line(points=((x, TOP), (x, base)), role="mark", width=1.5, dashed=True))
@@ -180,6 +195,9 @@ def _draw_series(frame: Frame, chart: Chart, series: Series) -> None:
             frame.shapes.append(Line(points=((x, low), (x, high)), role=role, width=1.5))
             for end in (low, high):
                 frame.shapes.append(Line(points=((x - 4, end), (x + 4, end)), role=role, width=1.5))
+        if point.doubtful:
+            top = min(y, frame.y(point.high)) - 8
+            frame.shapes.append(Words(x=x, y=top, text="!", anchor="middle", role="warn", bold=True))
         data = (
             ("chart", chart.name),
             ("series", series.name),

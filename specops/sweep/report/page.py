@@ -9,11 +9,12 @@ from html import escape
 from typing import Any
 
 from specops.sweep.crossover import Crossover
-from specops.sweep.report.curves import draw_curves
+from specops.sweep.report.chart import Chart
+from specops.sweep.report.curves import draw_curves, draw_rate_curves
 from specops.sweep.report.style import STYLE
 from specops.sweep.report.svg import draw_svg
 from specops.sweep.report.tables import HEADS, as_rows
-from specops.sweep.runs import Level, Sweep, tainted
+from specops.sweep.runs import Sweep, tainted
 from specops.sweep.verdict import decide, gains_of_gate, plain_arm, unequal_room
 
 Json = Any
@@ -21,12 +22,12 @@ Json = Any
 
 def make_page(sweep: Sweep) -> str:
     crossover = decide(sweep)
+    by_rate = draw_rate_curves(sweep)
     parts = [
         f"<h1>{escape(title_of(sweep))}</h1>",
         _lead(sweep, crossover),
-        '<div class="charts">',
-        *(f"<figure>{draw_svg(chart)}</figure>" for chart in draw_curves(sweep, crossover)),
-        "</div>",
+        _charts(draw_curves(sweep, crossover)),
+        _section("By rate of requests", _charts(by_rate)) if by_rate else "",
         _gain_table(sweep, crossover),
         _section("Every level", f'<div class="levels">{_table(HEADS, as_rows(sweep))}</div>'),
         _doubts(sweep),
@@ -47,11 +48,22 @@ def make_page(sweep: Sweep) -> str:
 
 def title_of(sweep: Sweep) -> str:
     day = time.strftime("%Y-%m-%d %H:%M", time.gmtime(sweep.started))
-    return f"{sweep.host}: {', '.join(sweep.arms)} over concurrency, {day} UTC"
+    over = "request rate" if sweep.only_rates else "concurrency"
+    also = " and request rate" if sweep.has_rates and not sweep.only_rates else ""
+    return f"{sweep.host}: {', '.join(sweep.arms)} over {over}{also}, {day} UTC"
+
+
+def _charts(charts: Sequence[Chart]) -> str:
+    if not charts:
+        return ""
+    figures = "\n".join(f"<figure>{draw_svg(chart)}</figure>" for chart in charts)
+    return f'<div class="charts">\n{figures}\n</div>'
 
 
 def _lead(sweep: Sweep, crossover: Crossover | None) -> str:
-    if crossover is None:
+    if crossover is None and sweep.only_rates:
+        words = "Measured by rate of requests only: a crossover is found by levels of concurrency."
+    elif crossover is None:
         words = "These arms do not show a crossover: it takes always-on and one arm without speculation."
     else:
         words = f"{crossover.sentence()}. Compared: always-on with {plain_arm(sweep)}."
@@ -90,15 +102,11 @@ def _doubts(sweep: Sweep) -> str:
         return _section("Doubts", "<p>None: no error, no retraction, no queueing, no foreign traffic.</p>")
     items = [unequal] if unequal else []
     items += [
-        f"{level.arm}, {_point(level)}, repeat {level.repeat}: {'; '.join(level.taints)}" for level in found
+        f"{level.arm}, {level.load}, repeat {level.repeat}: {'; '.join(level.taints)}" for level in found
     ]
     lines = [f"<li>{escape(item)}</li>" for item in items]
     lines += [f"<li>not observable here: {escape(word)}</li>" for word in unknown]
     return _section(f"Doubts ({len(tainted(found))})", f"<ul>{''.join(lines)}</ul>")
-
-
-def _point(level: Level) -> str:
-    return f"C={level.at_once}" if level.rate is None else f"{level.rate:g} requests/s"
 
 
 def _about(sweep: Sweep) -> list[tuple[str, str]]:

@@ -16,7 +16,7 @@ from specops.sweep.report.svg import RADIUS, corners
 
 COLOURS = {
     "grid": "#e3e6ea", "axis": "#8a929c", "mark": "#7a4fb5", "text": "#1b1f24", "dim": "#59636e",
-    "s0": "#0b63a5", "s1": "#c4501b", "s2": "#0a7f5b", "s3": "#8a4bb0",
+    "warn": "#a1260d", "s0": "#0b63a5", "s1": "#c4501b", "s2": "#0a7f5b", "s3": "#8a4bb0",
 }  # fmt: skip
 SCALE = 4
 """Drawn so many times larger, then made half as large: smooth lines at twice the frame's size."""

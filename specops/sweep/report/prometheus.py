@@ -16,22 +16,27 @@ GAUGES = (
     ("specops_sweep_ttft_p50_seconds", "Time to the first token, median.", "ttft.p50"),
     ("specops_sweep_itl_mean_seconds", "Time between tokens, mean.", "itl.avg"),
     ("specops_sweep_tokens_per_verify", "Tokens a verify step.", "tokens_per_verify"),
+    ("specops_sweep_requests_sent_per_second", "Requests sent a second, by rate.", "rate_sent"),
+    ("specops_sweep_requests_served_per_second", "Requests served a second, by rate.", "rate_served"),
     ("specops_sweep_gate_open_ratio", "Share of looks at which the gate was open.", "gate.open"),
 )
 
 
 def as_prometheus(sweep: Sweep) -> str:
-    """Repeats are averaged; a level with doubts is there and has `specops_sweep_tainted` 1."""
-    groups: dict[tuple[str, int, float | None], list[Level]] = {}
+    """Repeats are averaged; a level with doubts is there and has `specops_sweep_tainted` 1. A load by rate
+    has the label `rate` instead of `concurrency`."""
+    groups: dict[tuple[str, int | None, float | None], list[Level]] = {}
     for level in sweep.levels:
-        groups.setdefault((level.arm, level.at_once, level.rate), []).append(level)
+        at_once = level.at_once if level.rate is None else None
+        groups.setdefault((level.arm, at_once, level.rate), []).append(level)
     lines: list[str] = []
     for name, about, figure in GAUGES:
-        lines += [f"# HELP {name} {about}", f"# TYPE {name} gauge"]
+        found = []
         for key, levels in groups.items():
             values = [value for level in levels if (value := level.figure(figure)) is not None]
             if values:
-                lines.append(f"{name}{{{_labels(sweep, *key)}}} {sum(values) / len(values):.9g}")
+                found.append(f"{name}{{{_labels(sweep, *key)}}} {sum(values) / len(values):.9g}")
+        lines += [f"# HELP {name} {about}", f"# TYPE {name} gauge", *found] if found else []
     lines += [
         "# HELP specops_sweep_tainted Whether a measurement is doubtful.",
         "# TYPE specops_sweep_tainted gauge",
@@ -46,8 +51,10 @@ def as_prometheus(sweep: Sweep) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _labels(sweep: Sweep, arm: str, at_once: int, rate: float | None) -> str:
-    labels = {"host": sweep.host, "arm": arm, "concurrency": str(at_once)}
+def _labels(sweep: Sweep, arm: str, at_once: int | None, rate: float | None) -> str:
+    labels = {"host": sweep.host, "arm": arm}
+    if at_once is not None:
+        labels["concurrency"] = str(at_once)
     if rate is not None:
         labels["rate"] = f"{rate:g}"
     return ",".join(f'{name}="{_escape(value)}"' for name, value in labels.items())

@@ -8,7 +8,7 @@ STYLE = """
 *{box-sizing:border-box}
 body{margin:0;background:var(--bg);color:var(--fg);
 font:16px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,sans-serif}
-main{max-width:1120px;margin:0 auto;padding:16px}
+main{max-width:1240px;margin:0 auto;padding:16px}
 h1{font-size:1.3rem;line-height:1.3;overflow-wrap:anywhere}h2{font-size:1.05rem;margin:1.6em 0 .5em}
 .lead{font-size:1.1rem;background:var(--card);border-left:4px solid var(--mark);padding:10px 14px;
 margin:12px 0}
@@ -17,7 +17,7 @@ margin:12px 0}
 figure{margin:0;background:var(--card);border-radius:8px;padding:4px}
 svg{display:block;width:100%;height:auto}
 svg text{font-family:inherit}
-.t-text{fill:var(--fg)}.t-dim{fill:var(--dim)}.t-mark{fill:var(--mark)}
+.t-text{fill:var(--fg)}.t-dim{fill:var(--dim)}.t-mark{fill:var(--mark)}.t-warn{fill:var(--warn)}
 polyline{fill:none}
 .l-grid{stroke:var(--line)}.l-axis{stroke:var(--axis)}.l-mark{stroke:var(--mark)}
 .l-s0{stroke:var(--s0)}.l-s1{stroke:var(--s1)}.l-s2{stroke:var(--s2)}.l-s3{stroke:var(--s3)}
@@ -26,8 +26,9 @@ polyline{fill:none}
 .hollow{fill:var(--card);stroke-width:2}
 .wide{overflow-x:auto}
 table{border-collapse:collapse;font-size:.86rem;font-variant-numeric:tabular-nums}
-th,td{padding:4px 10px;text-align:right;border-bottom:1px solid var(--line);white-space:nowrap}
+th,td{padding:4px 7px;text-align:right;border-bottom:1px solid var(--line);white-space:nowrap}
 th:first-child,td:first-child,.levels th:last-child,.levels td:last-child{text-align:left}
+.levels td:last-child{white-space:normal;min-width:16em}
 dl{display:grid;grid-template-columns:minmax(9em,max-content) 1fr;gap:2px 14px;font-size:.9rem}
 dt{color:var(--dim)}dd{margin:0;overflow-wrap:anywhere}
 pre{background:var(--card);padding:10px;overflow-x:auto;border-radius:6px;font-size:.85rem}

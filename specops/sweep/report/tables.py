@@ -16,7 +16,8 @@ FIGURES = (
     "throughput", "per_req", "latency.avg", "latency.p50", "latency.p90", "latency.p99", "ttft.avg",
     "ttft.p50", "ttft.p90", "ttft.p99", "itl.avg", "itl.p50", "itl.p90", "itl.p99",
     "tpot.avg", "tpot.p50", "tpot.p99",
-    "tokens", "prompt_tokens", "tokens_per_verify", "window_s", "in_flight", "batch.mean", "gate.open",
+    "rate_sent", "rate_served", "tokens", "prompt_tokens", "tokens_per_verify",
+    "window_s", "in_flight", "batch.mean", "gate.open",
     "client.cpu_share", "client.lag_s.p99",
 )  # fmt: skip
 HEADS = ("arm", "C", "tok/s", "spread", "per request", "latency p50/p99", "TTFT p50/p99", "ITL mean/p99",
@@ -24,7 +25,8 @@ HEADS = ("arm", "C", "tok/s", "spread", "per request", "latency p50/p99", "TTFT 
 
 
 def as_csv(sweep: Sweep) -> str:
-    """One row a measurement; seconds and tokens a second; an empty cell was not measured."""
+    """One row a measurement; seconds, tokens and requests a second; an empty cell was not measured. Of a load
+    by rate C is the most that were let in."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(["host", "arm", "C", "rate", "repeat", "requests", "ok", *FIGURES, "taints"])
@@ -41,14 +43,15 @@ def as_csv(sweep: Sweep) -> str:
 
 
 def as_rows(sweep: Sweep) -> list[list[str]]:
-    """One row an arm and level, as HEADS names them."""
+    """One row an arm and level, as HEADS names them; a load by rate has its rate for its C."""
     rows = []
     for arm in sweep.arms:
         for at_once, levels in sweep.at(arm).items():
             rows.append([arm, str(at_once), *_cells(levels)])
-    for level in sweep.levels:
-        if level.rate is not None:
-            rows.append([level.arm, f"{level.rate:g}/s", *_cells([level])])
+    for arm in sweep.arms:
+        for rate, levels in sweep.by_rate(arm).items():
+            served = _mean(levels, "rate_served", " ({:.3g} served)")
+            rows.append([arm, f"{rate:g}/s{served}", *_cells(levels)])
     return rows
 
 

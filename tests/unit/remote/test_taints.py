@@ -72,6 +72,25 @@ def test_a_rate_that_was_not_reached_is_told_and_its_batch_and_queue_are_its_own
     ]
 
 
+def test_requests_that_pile_up_are_told_and_those_that_come_and_go_are_not() -> None:
+    run = Run(arm=RUN.arm, level=256, repeat=1, number=0, rate=10.0)
+
+    def load(stay_s: float, **more: Any) -> Loaded:
+        """Ten a second for 10 s; the later ones stay longer where `stay_s` is above 0."""
+        answers = []
+        for number in range(100):
+            answer = Answer(1, exact=True)
+            answer.sent = number / 10
+            answer.feed(b'data: {"meta_info": {"completion_tokens": 1}}\n\n', answer.sent + 0.1)
+            answer.finish(answer.sent + 0.5 + stay_s * number / 100)
+            answers.append(answer)
+        return Loaded(answers=answers, span=Span(0.5, 10.0), **more)
+
+    assert find_taints(SPEC, run, load(0.0), SEEN, CALM) == []
+    assert find_taints(SPEC, run, load(8.0), SEEN, CALM) == ["overloaded: from 5 to 47 requests in flight"]
+    assert "ramp in the window" in find_taints(SPEC, run, load(0.0, ramped=True), SEEN, CALM)[0]
+
+
 def test_what_nobody_saw_is_said_and_not_taken_for_a_good_sign() -> None:
     blind = replace(SEEN, running=[], finished_by_others=None)
     assert find_taints(SPEC, RUN, loaded(), blind, CALM) == []

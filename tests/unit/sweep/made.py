@@ -35,6 +35,26 @@ def make_level(arm: str, at_once: int, repeat: int, tok_s: float, **more: Any) -
     }  # fmt: skip
 
 
+RATES = (0.5, 2.0, 4.0, 8.0, 16.0)
+MOST = {"no-spec": 3.0, "always-on": 6.0}
+"""Requests a second that a server manages."""
+
+
+def make_rates(*, repeats: int = 3) -> list[dict[str, Any]]:
+    """By rate, of 128 tokens a request: all is served until it is too much, and then requests pile up."""
+    levels = []
+    for rate in RATES:
+        for repeat in range(1, repeats + 1):
+            for arm, most in MOST.items():
+                sent, served = rate * (1 + 0.02 * repeat), min(rate, most)
+                wait = 0.05 / (1 - rate / most) if rate < most else 3.0 * repeat
+                times = {"avg": wait, "p50": wait, "p90": 1.5 * wait, "p99": 2 * wait}
+                more = {"rate": rate, "rate_sent": sent, "rate_served": served, "ttft": times}
+                taints = [] if rate < most else [f"overloaded: from 4 to {40 * repeat} requests in flight"]
+                levels.append(make_level(arm, 256, repeat, 128 * served, taints=taints, **more))
+    return levels
+
+
 def make_sweep(
     *,
     noise: float = 0.01,
@@ -42,6 +62,7 @@ def make_sweep(
     seed: int = 1,
     better: Callable[[int], float] = gain,
     scale: float = 1.0,
+    rates: bool = False,
 ) -> Sweep:
     chance = random.Random(seed)
     levels = []
@@ -50,6 +71,7 @@ def make_sweep(
             for arm, factor in (("no-spec", 1.0), ("always-on", better(at_once))):
                 tok_s = plain(at_once) * factor * scale * chance.gauss(1, noise)
                 levels.append(make_level(arm, at_once, repeat, tok_s))
+    levels += make_rates(repeats=repeats) if rates else []
     about = {
         "host": "box", "release": "0.5.18", "arms": [{"name": "no-spec"}, {"name": "always-on"}],
         "server": {"tp_size": 8, "model_path": "/models/<big>"}, "command": "specops sweep --host box",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -12,32 +13,44 @@ import pytest
 
 from specops.sweep.plan import describe_arm
 from specops.sweep.report.chart import Chart, Frame, Point, Series, draw, tick_step
-from specops.sweep.report.curves import draw_curves
+from specops.sweep.report.curves import draw_curves, draw_rate_curves
 from specops.sweep.report.page import make_page
 from specops.sweep.report.prometheus import as_prometheus, write_prometheus
 from specops.sweep.report.tables import as_csv, as_rows
 from specops.sweep.runs import Sweep, parse_sweep
 from specops.sweep.verdict import decide, unequal_room
 from tests.unit.sweep.browser import Tab, browse
-from tests.unit.sweep.made import LEVELS, make_level, make_sweep
+from tests.unit.sweep.made import LEVELS, MOST, RATES, make_level, make_rates, make_sweep
 
-MARKERS = """[...document.querySelectorAll('#chart-throughput [data-series]')].map(e => {
+MARKERS = """[...document.querySelectorAll('#chart-%s [data-series]')].map(e => {
   const b = e.getBBox();
   return [e.dataset.series, +e.dataset.x, +e.dataset.y, b.x + b.width / 2, b.y + b.height / 2]})"""
-TICKS = """[...document.querySelectorAll('#chart-throughput text.t-dim')].map(e => [e.textContent,
+TICKS = """[...document.querySelectorAll('#chart-%s text.t-dim')].map(e => [e.textContent,
   e.getAttribute('text-anchor'), +e.getAttribute('x'), +e.getAttribute('y') - 5])"""
+DRAWN = {
+    "throughput": ("throughput", 1),
+    "latency": ("latency.p50", 1),
+    "ttft": ("ttft.p50", 1000),
+    "itl": ("itl.p50", 1000),
+    "verify": ("tokens_per_verify", 1),
+}
+BY_RATE = {**{f"rate-{chart}": of for chart, of in DRAWN.items()}, "rate-served": ("rate_served", 1)}
+"""Chart -> (figure, scale); `ttft.p50` has a dashed curve of `ttft.p99` beside it."""
 
 
 def test_the_page_shows_what_was_measured(tmp_path: Path) -> None:
-    sweep = make_sweep()
+    sweep = make_sweep(rates=True)
     page = tmp_path / "run.html"
     page.write_text(make_page(sweep), encoding="utf-8")
     seen: dict[str, Any] = {}
 
     async def visit(tab: Tab) -> None:
         await tab.resize(1280, 900, dark=False)
-        seen["markers"] = await tab.evaluate(MARKERS)
-        seen["ticks"] = await tab.evaluate(TICKS)
+        for chart in (*DRAWN, *BY_RATE):
+            seen[chart] = await tab.evaluate(MARKERS % chart), await tab.evaluate(TICKS % chart)
+        for chart in ("throughput", "rate-ttft"):
+            doubts = f"document.querySelectorAll('#chart-{chart} text.t-warn').length"
+            seen[f"doubts-{chart}"] = await tab.evaluate(doubts)
         seen["light"] = await tab.evaluate("getComputedStyle(document.body).backgroundColor")
         seen["levels"] = await tab.evaluate(
             "JSON.parse(document.getElementById('levels').textContent).length"
@@ -60,23 +73,43 @@ def test_the_page_shows_what_was_measured(tmp_path: Path) -> None:
     assert (seen["light"], seen["dark"]) == ("rgb(255, 255, 255)", "rgb(15, 18, 22)")
     assert seen["wide"] <= 360, "nothing sticks out on a phone"
     assert seen["text"] >= 9.5, "axis labels stay readable"
-    assert_plotted(sweep, seen["markers"], seen["ticks"])
+    for arms in (sweep.at, sweep.by_rate):
+        for chart, (figure, scale) in (DRAWN if arms == sweep.at else BY_RATE).items():
+            wanted = means(sweep, arms, figure, scale)
+            if figure.endswith(".p50"):
+                tail = means(sweep, arms, figure.replace("p50", "p99"), scale)
+                wanted |= {(f"{arm} p99", x): value for (arm, x), value in tail.items()}
+            assert_plotted(wanted, *seen[chart])
+    assert len(means(sweep, sweep.at, "throughput", 1)) == 2 * len(LEVELS)
+    assert seen["doubts-throughput"] == 0
+    assert seen["doubts-rate-ttft"] == 2 * 5 + 1, (
+        "5 of 10 points, in the p50 curve and the p99 curve, and the legend"
+    )
 
 
-def assert_plotted(sweep: Sweep, markers: list[Any], ticks: list[Any]) -> None:
+def means(sweep: Sweep, levels: Any, figure: str, scale: float) -> dict[tuple[str, float], float]:
+    """By (arm, C or rate)."""
+    return {
+        (arm, x): scale * statistics.fmean(level.figure(figure) or 0.0 for level in here)
+        for arm in sweep.arms
+        for x, here in levels(arm).items()
+    }
+
+
+def assert_plotted(wanted: dict[tuple[str, float], float], markers: list[Any], ticks: list[Any]) -> None:
     """Each marker is where the axes' own labels put its value."""
     y_axis = sorted((float(text), y) for text, anchor, x, y in ticks if anchor == "end")
     (low, low_y), (high, high_y) = y_axis[0], y_axis[-1]
-    drawn = {(series, int(x)): (value, y) for series, x, value, _, y in markers}
-    for arm in sweep.arms:
-        for at_once, values in sweep.throughputs(arm).items():
-            mean = sum(values) / len(values)
-            value, y = drawn[(arm, at_once)]
-            assert value == pytest.approx(mean, rel=1e-4)
-            assert low + (high - low) * (y - low_y) / (high_y - low_y) == pytest.approx(
-                mean, abs=(high - low) / 150
-            )
-    assert len(drawn) == 2 * len(LEVELS)
+    x_axis = {float(text): x for text, anchor, x, y in ticks if anchor == "middle" and text[0].isdigit()}
+    drawn = {(series, x): (value, place, y) for series, x, value, place, y in markers}
+    assert set(drawn) == set(wanted)
+    for (series, x), mean in wanted.items():
+        value, place, y = drawn[series, x]
+        assert value == pytest.approx(mean, rel=1e-4)
+        assert low + (high - low) * (y - low_y) / (high_y - low_y) == pytest.approx(
+            mean, abs=(high - low) / 150
+        )
+        assert place == pytest.approx(x_axis.get(x, place), abs=1)
     places = [x for series, _, _, x, _ in markers if series == "no-spec"]
     assert places == sorted(places)
 
@@ -93,6 +126,8 @@ def test_words_of_others_cannot_become_markup() -> None:
 def test_a_doubt_about_a_rate_names_the_rate() -> None:
     level = make_level("as it is", 16, 1, 10.0, rate=0.5, taints=["client_limited"])
     page = make_page(parse_sweep({"levels": [level], "about": {"deploy": None}}, "x"))
+    assert "Measured by rate of requests only" in page
+    assert 'id="chart-throughput"' not in page, "nothing was measured over concurrency"
     assert "as it is, 0.5 requests/s, repeat 1: client_limited" in page
     assert "None" not in page.partition("What was measured")[2].partition("<script")[0]
 
@@ -121,12 +156,22 @@ def test_servers_that_admit_different_numbers_are_a_doubt_and_an_arm_names_its_o
 
 
 def test_rows_csv_and_prometheus_hold_the_same_figures(tmp_path: Path) -> None:
-    sweep = make_sweep(noise=0.0)
+    sweep = make_sweep(noise=0.0, rates=True)
     rows = list(csv.DictReader(io.StringIO(as_csv(sweep))))
     assert len(rows) == len(sweep.levels)
     assert float(rows[0]["throughput"]) == pytest.approx(3000 / 31, rel=1e-4)
     assert as_rows(sweep)[0][:3] == ["no-spec", "1", "96.8"]
+    by_rate = next(row for row in rows if row["rate"] == "4.0" and row["arm"] == "no-spec")
+    assert (by_rate["rate_sent"], by_rate["rate_served"], by_rate["throughput"]) == ("4.08", "3", "384")
+    assert [row[:4] for row in as_rows(sweep) if "/s" in row[1]][2] == [
+        "no-spec", "4/s (3 served)", "384.0", "384.0 to 384.0",
+    ], "repeats in one row"  # fmt: skip
     text = as_prometheus(sweep)
+    of_rate = '{host="box",arm="no-spec",rate="4"} '
+    assert f"specops_sweep_throughput_tokens_per_second{of_rate}384\n" in text
+    assert f"specops_sweep_requests_served_per_second{of_rate}3\n" in text
+    assert f"specops_sweep_tainted{of_rate}1\n" in text
+    assert 'concurrency="256"' not in text, "what was let in is no level"
     line = 'specops_sweep_throughput_tokens_per_second{host="box",arm="no-spec",concurrency="1"} 96.77'
     assert line in text
     write_prometheus(sweep, tmp_path / "specops.prom")
@@ -138,11 +183,11 @@ def test_a_picture_is_drawn_from_the_same_shapes(tmp_path: Path) -> None:
     image = pytest.importorskip("PIL.Image")
     from specops.sweep.report.png import write_png
 
-    sweep = make_sweep()
-    charts = draw_curves(sweep, decide(sweep))
+    sweep = make_sweep(rates=True)
+    charts = [*draw_curves(sweep, decide(sweep)), *draw_rate_curves(sweep)]
     write_png(charts, "a sweep", tmp_path / "run.png")
     with image.open(tmp_path / "run.png") as picture:
-        assert picture.size == (1920, 2 * (340 * 3 + 40))
+        assert picture.size == (1920, 2 * (340 * 6 + 40))
         assert len(picture.getcolors(1 << 24)) > 50
 
 
@@ -177,6 +222,31 @@ def test_the_commands_report_and_compare(tmp_path: Path, capsys: pytest.CaptureF
     assert run(["compare", a, b]) == 0
     assert "worse" in capsys.readouterr().err
     assert run(["report", str(tmp_path / "none.json")]) == 2
+
+
+def test_rates_are_compared_and_decide_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from specops.cli.main import run
+
+    files = {name: tmp_path / f"{name}.json" for name in ("both", "slower", "levels")}
+    rates = make_rates()
+    slower = [{**level, "throughput": 0.7 * level["throughput"]} for level in rates]
+    closed = [dict(level.raw) for level in make_sweep().levels]
+    for path, levels in zip(files.values(), (rates, slower, closed), strict=True):
+        path.write_text(json.dumps({"levels": levels, "about": {}}))
+    both, other, only = map(str, files.values())
+    assert run(["compare", both, other, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["comparison"]["differences"]
+    assert {(d["arm"], d["C"], d["rate"]) for d in found} == {(arm, None, r) for arm in MOST for r in RATES}
+    assert all(d["better"] is False for d in found if d["figure"] == "throughput")
+    assert run(["compare", both, other]) == 0
+    assert "0.5/s" in capsys.readouterr().err
+    assert run(["compare", both, only]) == 2
+    assert "0.5, 2, 4, 8, 16 requests/s against no-spec, always-on at C=1, 2, 5" in " ".join(
+        capsys.readouterr().err.split()
+    )
+    assert run(["tune", both]) == 2
+    mixed = [make_sweep(), make_sweep(rates=True)]
+    assert decide(mixed[0]) == decide(mixed[1])
 
 
 def test_tune_decides_by_kept_sweeps_and_writes_t_into_a_playbook(
