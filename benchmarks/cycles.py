@@ -2,7 +2,8 @@
 
 Each round starts it by the agent's own launch, follows its log to a moment drawn at random over a whole load,
 kills one of its processes there (or none), and stops the rest as a deploy's undo does. Then nothing may be
-left: no process with its cookie or of its session, no port, no segment in /dev/shm.
+left: no process with its cookie or of its session, no port, no segment in /dev/shm. That folder is a new one,
+for the benchmark alone (a mount namespace): other servers of the machine make segments too.
 """
 
 from __future__ import annotations
@@ -26,13 +27,14 @@ from benchmarks.diagnose import RELEASE, Bench
 from benchmarks.failures import Failure
 from benchmarks.gated_server import prepare
 from specops.lab.processes import free_port
-from specops.remote import launch, members, procs, stop
+from specops.remote import launch, members, procs, shm, stop
 from specops.remote.api import api_of
 from specops.remote.logscan import LogReader, Progress
 
 Json = Any
 RESULT = Path(__file__).resolve().parent / "results" / "cycles.json"
 SHM = Path("/dev/shm")  # noqa: S108 looked at, not written to
+OWN_SHM = "SPECOPS_CYCLES_SHM"
 MOMENTS = (
     "started",
     "arguments",
@@ -61,7 +63,8 @@ def run_round(bench: Bench, number: int, draw: random.Random, work: Path) -> dic
     began = time.monotonic()
     phase = "?"
     try:
-        phase = follow(ctx.deploy_dir / "server.log", moment, pid, ticks, port)
+        memory = shm.Watch(ctx.deploy_dir, ctx.deploy_id)
+        phase = follow(ctx.deploy_dir / "server.log", memory, moment, pid, ticks, port)
         time.sleep(draw.uniform(0.0, 1.0))
         struck = strike(victim, pid)
     finally:
@@ -80,11 +83,12 @@ def run_round(bench: Bench, number: int, draw: random.Random, work: Path) -> dic
     }
 
 
-def follow(log: Path, moment: str, pid: int, ticks: int, port: int) -> str:
+def follow(log: Path, memory: shm.Watch, moment: str, pid: int, ticks: int, port: int) -> str:
     """Until the load has come to `moment`, or its server is gone. The phase that was reached."""
     reader, progress = LogReader(log), Progress()
     until = time.monotonic() + PATIENCE_S
     while time.monotonic() < until and procs.lives(pid, ticks):
+        memory.look({pid} | procs.children_of(pid))  # as the wait of a deploy does
         for line in reader.read_lines():
             progress.take(line)
         if moment in ("started", progress.milestone):
@@ -131,16 +135,19 @@ def leftovers(cookie: str, pid: int, ticks: int, port: int, before: set[str]) ->
     left = [f"process {each}: {' '.join(procs.read_argv(each))[:60]}" for each in sorted(found)]
     if not procs.port_is_free(port):
         left.append(f"port {port}")
-    # other servers of this machine make segments too: those that somebody has mapped are theirs
-    return left + [str(SHM / name) for name in sorted(segments() - before) if not in_use(scan, name)]
+    return left + [str(SHM / name) for name in sorted(segments() - before)]
 
 
-def in_use(scan: dict[int, procs.Process], name: str) -> bool:
-    for pid in scan:
-        with contextlib.suppress(OSError):
-            if str(SHM / name) in Path(f"/proc/{pid}/maps").read_text(errors="replace"):
-                return True
-    return False
+def with_own_shm() -> None:
+    """Become this program once more, with a /dev/shm of its own."""
+    if os.environ.get(OWN_SHM):
+        return
+    mount = ["sh", "-c", f'mount -t tmpfs {OWN_SHM} {SHM} && exec "$@"', "sh"]
+    as_root = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
+    again = [sys.executable, "-m", "benchmarks.cycles", *sys.argv[1:]]
+    os.execvpe(  # noqa: S606
+        "unshare", ["unshare", "--mount", *as_root, *mount, *again], {**os.environ, OWN_SHM: "1"}
+    )
 
 
 def main() -> int:
@@ -150,6 +157,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=RESULT)
     parser.add_argument("--keep", action="store_true", help="go on after the rows that are there")
     asked = parser.parse_args()
+    with_own_shm()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("told to end"))
     environment, models = prepare(RELEASE)
     bench = Bench(environment=environment, models=models, nccl_port=free_port())

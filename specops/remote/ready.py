@@ -94,6 +94,7 @@ class Wait:
         """
         self._began = time.monotonic()
         self._eta = self._make_eta()
+        memory = shm.Watch(self.ctx.deploy_dir, str(self.note["cookie"]))
         watch = ServerWatch(
             log_path=Path(self.note["log"]),
             pid=int(self.note["pid"]),
@@ -108,6 +109,7 @@ class Wait:
             reason = self.ctx.aborted()
             if reason:
                 raise OpFailed("aborted", f"aborted while the server was loading: {reason}")
+            memory.look(self._members())
             self._tell(watch)
             if self._is_ready():
                 return self._ready_facts()

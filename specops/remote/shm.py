@@ -10,7 +10,9 @@ import json
 import os
 import re
 import stat
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +22,9 @@ Json = Any
 FOLDER = "/dev/shm/"  # noqa: S108
 NAMED = re.compile(r"sem\.loky-(\d+)-")
 KEPT = "shared-memory.json"
-"""In the deploy's folder: what each server had mapped when it was ready, by cookie. A server that died
-takes its maps along."""
+"""In the deploy's folder: what each server had mapped while it loaded, by cookie. A process that died takes
+its maps along."""
+LOOK_S = 0.5
 
 
 def mapped_by(pids: Iterable[int]) -> set[str]:
@@ -53,12 +56,40 @@ def held_by(pids: Iterable[int]) -> set[str]:
 def keep(deploy_dir: Path, cookie: str, pids: Iterable[int]) -> None:
     """Note what a server holds, for the day that it dies by itself."""
     known = state.read_json(deploy_dir / KEPT) or {}
-    known[cookie] = sorted(held_by(pids))
-    state.write_private(deploy_dir / KEPT, json.dumps(known).encode())
+    before = set(known.get(cookie) or ())
+    now = before | held_by(pids)
+    if now != before or cookie not in known:
+        known[cookie] = sorted(now)
+        state.write_private(deploy_dir / KEPT, json.dumps(known).encode())
 
 
 def kept(deploy_dir: Path, cookie: str) -> set[str]:
     return set((state.read_json(deploy_dir / KEPT) or {}).get(cookie) or ())
+
+
+@dataclass
+class Watch:
+    """Keeps what the processes of a loading server hold, twice a second at most."""
+
+    deploy_dir: Path
+    cookie: str
+    _next: float = 0.0
+
+    def look(self, pids: Iterable[int]) -> None:
+        if time.monotonic() >= self._next:
+            keep(self.deploy_dir, self.cookie, pids)
+            self._next = time.monotonic() + LOOK_S
+
+
+def noting(find: Callable[[], set[tuple[int, int]]], shared: set[str]) -> Callable[[], set[tuple[int, int]]]:
+    """`find` (pid, start ticks), which adds to `shared` what they hold: some make more while they stop."""
+
+    def look() -> set[tuple[int, int]]:
+        found = find()
+        shared.update(held_by(pid for pid, _ in found))
+        return found
+
+    return look
 
 
 def remove_unused(paths: Iterable[str], since: float) -> list[str]:

@@ -33,14 +33,14 @@ def stop(ctx: Context, args: dict[str, Json]) -> dict[str, Json]:
         require_free_port(port)
         return {"stopped": ranks, "serving": {"line": f"nothing serves on port {port}"}}
     ticks = int(args["start_ticks"])
-    find = finder_of_old(ctx, int(pid), ticks)
+    shared: set[str] = set()
+    find = shm.noting(finder_of_old(ctx, int(pid), ticks), shared)
     _refuse_stranger(port, find())
     ranks = _stop_ranks(args)
     state.write_private(ctx.deploy_dir / MARK, b'{"signalled": true}')
     began = time.monotonic()
     before = find()
     starts = [procs.start_time(found) for pid, _ in before if (found := procs.read_process(pid))]
-    shared = shm.held_by(pid for pid, _ in before)
     control = control_of(read_vault(ctx, OLD_SERVER) or {})
     if control:
         supervised.stop(control, float(args["drain_s"]) + float(args["term_s"]))
@@ -67,9 +67,10 @@ def _stop_ranks(args: dict[str, Json]) -> list[int]:
         scan = procs.scan_processes()
         return {scan[pid].key for pid in members.find_members(scan, known=known)}
 
-    shared = shm.held_by(pid for pid, _ in find())
+    shared: set[str] = set()
     started = min((procs.start_time(p) for pid, _ in find() if (p := procs.read_process(pid))), default=0.0)
-    gone = {pid for pid, _ in stop_processes(find, launcher=None, drain_s=0.0, term_s=float(args["term_s"]))}
+    noted = shm.noting(find, shared)
+    gone = {pid for pid, _ in stop_processes(noted, launcher=None, drain_s=0.0, term_s=float(args["term_s"]))}
     wait_for_gpus(gone)
     if gone:
         shm.remove_unused(shared, started)
@@ -90,10 +91,11 @@ def kill(ctx: Context, args: dict[str, Json]) -> dict[str, Json]:
         seen.update(scan[member].key for member in found)
         return {scan[member].key for member in found}
 
-    shared = shm.kept(ctx.deploy_dir, cookie) | shm.held_by(pid for pid, _ in find())
-    if note.get("control") and launcher in find():
+    shared = shm.kept(ctx.deploy_dir, cookie)
+    noted = shm.noting(find, shared)
+    if note.get("control") and launcher in noted():
         supervised.stop(note["control"], UNDO_TERM_S)
-    gone = stop_processes(find, launcher=launcher, drain_s=0.0, term_s=UNDO_TERM_S)
+    gone = stop_processes(noted, launcher=launcher, drain_s=0.0, term_s=UNDO_TERM_S)
     if launcher:
         procs.exit_status(launcher[0])
     if gone:

@@ -36,9 +36,12 @@ def worker() -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if os.environ.get("STANDIN_DRAIN_S"):
         signal.signal(signal.SIGTERM, lambda *_: say("a worker was told to end"))
+    if late := os.environ.get("STANDIN_LATE_SHM"):
+        signal.signal(signal.SIGTERM, lambda *_: HELD.append(map_shared(late)))
     for path in json.loads(os.environ.get("STANDIN_SHM") or "[]"):
         HELD.append(map_shared(path))
-    time.sleep(600)
+    while True:
+        time.sleep(600)
 
 
 def map_shared(path: str) -> mmap.mmap:

@@ -8,12 +8,13 @@ import os
 import signal
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from specops.remote import launch, procs, ready, shm, stop
-from specops.remote.context import Context
+from specops.remote.context import Context, OpFailed
 
 from .servers import await_true, deploying, free_port, launch_spec, serving
 
@@ -79,3 +80,31 @@ def test_what_was_there_before_the_server_stays(names: tuple[str, str]) -> None:
     made = os.stat(names[0]).st_ctime
     assert shm.remove_unused([names[0]], since=made + 60) == []
     assert shm.remove_unused([names[0]], since=made) == [names[0]]
+
+
+def test_a_server_that_died_while_it_loaded_is_cleared_away_too(ctx: Context, names: tuple[str, str]) -> None:
+    port = free_port()
+    with deploying(ctx) as (on, _):
+        environment = {"STANDIN_SHM": json.dumps(names), "STANDIN_LOAD_S": "600"}
+        note = launch.launch(on, {"launch": launch_spec(port, **environment)})
+        await_true(lambda: all_mapped(note["pid"], names), seconds=60)
+        with ThreadPoolExecutor() as pool:
+            clocks = {"progress_s": 60, "cap_s": 90}
+            wait = pool.submit(ready.await_server, on, {"port": port, "cookie": "d1", "ready": clocks})
+            await_true(lambda: shm.kept(on.deploy_dir, "d1") == set(names), seconds=60)
+            os.killpg(note["pid"], signal.SIGKILL)
+            with pytest.raises(OpFailed, match="the server failed"):
+                wait.result()
+        await_true(lambda: not procs.carriers(procs.scan_processes(), "d1"))
+        assert stop.kill(on, {"cookie": "d1", "port": port})["shared_memory"] == sorted(names)
+
+
+def test_what_a_process_makes_while_it_is_being_stopped_goes_with_it(
+    ctx: Context, names: tuple[str, str]
+) -> None:
+    port = free_port()
+    with deploying(ctx) as (on, _):
+        environment = {"STANDIN_SHM": json.dumps(names[:1]), "STANDIN_LATE_SHM": names[1]}
+        note = launch.launch(on, {"launch": launch_spec(port, **environment)})
+        await_true(lambda: all_mapped(note["pid"], names[:1]), seconds=60)
+        assert stop.kill(on, {"cookie": "d1", "port": port})["shared_memory"] == sorted(names)
