@@ -1,7 +1,7 @@
 """A server whose token times are exactly known: SGLang's interfaces, with a clock for a model.
 
 `serve(...)` runs it in processes of their own that share one port. Each process writes a line a request with
-when the request came and when each chunk was really written: the truth that load generators are held to.
+when the request could be read and when each chunk was written: the truth that load generators are held to.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from specops.remote.sweep.arrival import Arrivals, run
 
 Json = Any
 ALWAYS_ON = False
@@ -63,8 +65,8 @@ class Pace:
 class Served(asyncio.Protocol):
     """One connection; requests on it come one after the other."""
 
-    def __init__(self, pace: Pace, truth: Any, state: dict[str, int]) -> None:
-        self.pace, self.truth, self.state = pace, truth, state
+    def __init__(self, pace: Pace, truth: Any, state: dict[str, int], arrivals: Arrivals) -> None:
+        self.pace, self.truth, self.state, self.arrivals = pace, truth, state, arrivals
         self.buffer = b""
         self.alive = True
 
@@ -90,7 +92,7 @@ class Served(asyncio.Protocol):
             self.handle(head.split(b" ", 2)[1].decode(), rest[:length])
 
     def handle(self, path: str, body: bytes) -> None:
-        came = time.monotonic()
+        came = self.arrivals.newest  # what waits in this process for its turn is time of the server
         plain = path.partition("?")[0].rstrip("/")
         if plain in ("/generate", "/v1/completions", "/v1/chat/completions"):
             asyncio.ensure_future(self.answer(plain, json.loads(body), came))  # noqa: RUF006
@@ -213,12 +215,12 @@ def whole_of(path: str, tokens: int) -> Json:
     return {**envelope(path), "choices": [message], "usage": usage(tokens)}
 
 
-async def run_process(port: int, pace: Pace, truth: Path) -> None:
+async def run_process(port: int, pace: Pace, truth: Path, arrivals: Arrivals) -> None:
     loop = asyncio.get_running_loop()
     state = {"running": 0, "came": 0, "total": 0, "threshold": pace.cross}
     with truth.open("a", encoding="utf-8") as file:
         server = await loop.create_server(
-            lambda: Served(pace, file, state), "127.0.0.1", port, reuse_port=True, backlog=1024
+            lambda: Served(pace, file, state, arrivals), "127.0.0.1", port, reuse_port=True, backlog=1024
         )
         stop = asyncio.Event()
         loop.add_signal_handler(signal.SIGTERM, stop.set)
@@ -288,7 +290,8 @@ def main() -> None:
     parser.add_argument("--spread", action="store_true")
     asked = parser.parse_args()
     pace = Pace(asked.ttft, asked.itl, asked.tokens_per_chunk, asked.cross, asked.spread)
-    asyncio.run(run_process(asked.port, pace, asked.truth))
+    arrivals = Arrivals()
+    run(run_process(asked.port, pace, asked.truth, arrivals), arrivals)
 
 
 if __name__ == "__main__":

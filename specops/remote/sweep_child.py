@@ -25,12 +25,14 @@ def main() -> int:
     except (KeyError, TypeError, ValueError) as error:
         return _end({"levels": [], "ended": f"not a sweep: {error}"})
     try:
+        from .sweep.arrival import Arrivals, run
         from .sweep.run import Sweep
     except ImportError as error:
         return _end({"levels": [], "ended": f"{sys.executable}: {error}"})
     started = time.monotonic()
-    sweep = Sweep(spec, _emit)
-    ended = asyncio.run(_until_told(sweep))
+    arrivals = Arrivals()
+    sweep = Sweep(spec, _emit, arrivals.came)
+    ended = run(_until_told(sweep), arrivals)
     return _end({"levels": sweep.levels, "ended": ended, "seconds": round(time.monotonic() - started, 1)})
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import aiohttp
@@ -26,11 +26,14 @@ class Hung(Exception):
 
 
 class Client:
-    """Use as an async context manager."""
+    """Use as an async context manager. `came` tells when what was just read had arrived."""
 
-    def __init__(self, spec: SweepSpec, model: str = "default") -> None:
+    def __init__(
+        self, spec: SweepSpec, model: str = "default", came: Callable[[], float] = time.monotonic
+    ) -> None:
         self.spec = spec
         self.model = model
+        self._came = came
         self.running: set[Answer] = set()
         self.finished = 0
         key_env = spec.watch.api_key_env
@@ -68,7 +71,7 @@ class Client:
             answer.error = f"{type(error).__name__}: {error}"
             answer.lost = isinstance(error, BROKEN)
         finally:
-            answer.finish(time.monotonic())
+            answer.finish(max(answer.sent, self._came()))
             self.running.discard(answer)
             self.finished += 1
         return answer
@@ -79,7 +82,7 @@ class Client:
                 answer.error = f"HTTP {response.status}: {(await response.text())[:300]}"
                 return
             async for data in response.content.iter_any():
-                answer.feed(data, time.monotonic())
+                answer.feed(data, self._came())
 
     def _body(self, text: str, tokens: int) -> dict[str, Json]:
         eos = self.spec.ignore_eos

@@ -74,7 +74,7 @@ class ClosedLoop:
         return self.loaded
 
     async def _work(self, number: int) -> None:
-        first = True
+        first, ended = True, None
         while not self._stopping:
             if self._left is not None:
                 if self._left == 0:
@@ -87,10 +87,11 @@ class ClosedLoop:
                 self._firsts.append(answer)
                 first = False
             await self.client.send(self.prompt(), tokens, started=answer)
+            ended = answer.ended
             if answer.lost:
                 self._stopping = True
         if self._idle_at is None:
-            self._idle_at = time.monotonic()
+            self._idle_at = ended or time.monotonic()
 
     def _length(self, number: int) -> tuple[int, bool]:
         """(tokens, whether it only fills the server) of a worker's first request."""

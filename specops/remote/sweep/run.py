@@ -34,16 +34,20 @@ class Ended(Exception):
 
 
 class Sweep:
-    def __init__(self, spec: SweepSpec, emit: Emit) -> None:
+    def __init__(self, spec: SweepSpec, emit: Emit, came: Callable[[], float] = time.monotonic) -> None:
         self.spec = spec
         self.emit = emit
+        self._came = came
         self.levels: list[dict[str, Json]] = []
         self._texts = Texts(spec)
 
     async def execute(self) -> str:
         """`finished`, or why it ended early."""
         watch = self.spec.watch
-        async with Watching(watch) as asking, Client(self.spec, await _model_of(asking)) as client:
+        async with (
+            Watching(watch) as asking,
+            Client(self.spec, await _model_of(asking), self._came) as client,
+        ):
             signals = read_signals(watch.release, watch.gate)
             self._observer = Observer(spec=watch, client=asking, signals=signals, poll_s=POLL_S)
             self._client = client

@@ -6,8 +6,10 @@ import asyncio
 import contextlib
 import json
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ import pytest
 from benchmarks.reference_server import HEAD, read_truth, serve
 from specops.connect.payload import agent_zip
 from specops.remote.sweep.answer import Answer
+from specops.remote.sweep.arrival import Arrivals, run
 from specops.remote.sweep.client import Client
 from specops.remote.sweep.figures import Span, compute, weighted_spread
 from specops.remote.sweep.spec import parse_sweep
@@ -175,6 +178,47 @@ def test_a_request_counts_from_when_it_was_written_and_not_while_others_were(tmp
         came = [row["came"] for row in read_truth(truth)]
     assert all(answer.sent >= made[str(number)] for number, answer in enumerate(answers))
     assert max(answer.sent for answer in answers) <= max(came), "the same clock on both sides"
+
+
+def speak_at_once(server: socket.socket, count: int, all_there: threading.Event) -> None:
+    """Once all requests are here: a whole answer to each."""
+    connections = [server.accept()[0] for _ in range(count)]
+    for connection in connections:
+        while b"\r\n\r\n" not in connection.recv(65536, socket.MSG_PEEK):
+            pass
+    for connection in connections:
+        connection.recv(65536)
+        connection.sendall(HEAD + b"%x\r\n%s\r\n0\r\n\r\n" % (len(stream_of([1])), stream_of([1])))
+    all_there.set()
+    for connection in connections:
+        connection.close()
+
+
+def test_tokens_count_from_when_they_came_and_not_from_their_turn() -> None:
+    """Of many streams that speak at once the last one waits here for all others to be heeded."""
+    all_there, arrivals, count = threading.Event(), Arrivals(), 8
+
+    class Slow(Answer):
+        def feed(self, data: bytes, now: float) -> None:
+            all_there.wait(30)
+            time.sleep(0.002)
+            super().feed(data, now)
+
+    async def go(port: int) -> list[Answer]:
+        spec = parse_sweep({"url": f"http://127.0.0.1:{port}", "release": "0.5.18", "levels": [1]}, ("p",))
+        answers: list[Answer] = [Slow(1, exact=True) for _ in range(count)]
+        async with Client(spec, came=arrivals.came) as client:
+            await asyncio.gather(*(client.send("x", 1, started=answer) for answer in answers))
+        return answers
+
+    with socket.create_server(("127.0.0.1", 0), backlog=count) as server:
+        speaker = threading.Thread(target=speak_at_once, args=(server, count, all_there))
+        speaker.start()
+        answers = run(go(server.getsockname()[1]), arrivals)
+        speaker.join()
+    assert [answer.problem for answer in answers] == [""] * count
+    assert len({answer.first for answer in answers}) <= 2, "all that had come meanwhile came at one time"
+    assert all(answer.sent < (answer.first or 0.0) <= (answer.ended or 0.0) for answer in answers)
 
 
 def test_a_connection_that_the_server_closes_as_it_is_used_again_costs_no_request() -> None:
