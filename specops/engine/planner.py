@@ -342,6 +342,7 @@ class _Deploy:
                 term_s=book.stop.term_s,
                 clocks=clocks,
                 ranks=self.facts.ranks,
+                holders=self.facts.holders,
             ),
             *([swap(files)] if files else []),
             launch(spec),

@@ -203,7 +203,7 @@ def _steps(
     return (
         *([check_files(files), back_up(files)] if files else []),
         capture(pid, ticks, port),
-        stop(pid, ticks, port, drain_s=drain_s, term_s=term_s, clocks=clocks),
+        stop(pid, ticks, port, drain_s=drain_s, term_s=term_s, clocks=clocks, holders=facts.holders),
         *([swap(files)] if files else []),
         *again,
     )

@@ -11,6 +11,7 @@ from specops.errors import Refused
 
 if TYPE_CHECKING:
     from specops.config.playbook import Playbook
+    from specops.facts.gpus import Holder
     from specops.facts.host import HostFacts
     from specops.facts.models import Model
 
@@ -90,6 +91,7 @@ def _all(facts: HostFacts, playbook: Playbook) -> Iterator[Check]:
         yield _shm(facts.room.shm.free)
     yield from _ports(facts)
     yield from check_runtime(facts, playbook)
+    yield from map(_holder, facts.holders)
     if facts.gpus:
         yield from _gpus(facts, playbook, weights)
         yield _tools(facts.room.tools)
@@ -236,6 +238,18 @@ def _gpus(facts: HostFacts, playbook: Playbook, weights: int) -> Iterator[Check]
         + (f"; {gib(foreign)} are in other hands" if busy else ""),
     )
     yield from _fraction(playbook, weights, ranks, free)
+
+
+def _holder(other: Holder) -> Check:
+    """Another process on the GPUs of the server. A lost rank would hold its memory for ever, but is only
+    ended where it is certainly this server's."""
+    held = f" holds {gib(other.bytes)} of its GPUs" if other.bytes else " has its GPUs open"
+    return Check(
+        name="gpu holder",
+        verdict="refuse" if other.lost else "warn",
+        saw=f"{other.line}{held} and is left alone: nothing shows that it is part of the server",
+        next_command=f"end it if it is yours: kill {other.pid}",
+    )
 
 
 def _first_ones(playbook: Playbook, facts: HostFacts) -> bool:

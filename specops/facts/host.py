@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from specops.facts.gpus import Gpu, parse_gpus
+from specops.facts.gpus import Gpu, Holder, parse_gpus, parse_holders
 from specops.facts.install import Install, parse_install
 from specops.facts.models import Model, parse_models
 from specops.facts.platform import Platform, parse_platform
@@ -39,6 +39,7 @@ class HostFacts:
     """Absolute path -> sha256, None where there is no such file."""
     models: Mapping[str, Model]
     gpus: tuple[Gpu, ...]
+    holders: tuple[Holder, ...]
     room: Room
     runtime: Runtime
     server: Server | None
@@ -106,6 +107,7 @@ def parse_host_facts(raw: dict[str, Any]) -> HostFacts:
         paths=dict(raw.get("paths") or {}),
         models=parse_models(raw.get("models")),
         gpus=parse_gpus(raw.get("gpus")),
+        holders=parse_holders(raw.get("holders")),
         room=parse_room(raw.get("room")),
         runtime=parse_runtime(raw.get("runtime")),
         server=parse_server(raw.get("server")),

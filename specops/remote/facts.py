@@ -63,12 +63,23 @@ def read_facts(params: dict[str, Json]) -> dict[str, Json]:
             [int(asked) for asked in params.get("ports") or ()],
             str(instance["python"]),
         ),
+        "holders": read_holders(scan, server, mine | {rank["pid"] for rank in ranks}),
         "server": server,
         "port": read_port(scan, port, server),
         "ranks": ranks,
         "users": find_users(scan, install["root"], mine) if install else [],
         "state": known,
     }
+
+
+def read_holders(scan: dict[int, procs.Process], server: Json, mine: set[int]) -> list[dict[str, Json]]:
+    """Who else is on the GPUs of the server that would be stopped."""
+    from . import holders
+
+    if not server:
+        return []
+    held = holders.read_holding(scan, server["pid"], mine)
+    return holders.find_others(scan, held, mine) if held.uuids or held.devices else []
 
 
 def _folders(instance: dict[str, Json]) -> list[str]:

@@ -72,10 +72,16 @@ def with_held(found: Json, pids: set[int]) -> Json:
     if not isinstance(found, list):
         return found
     held: dict[str, int] = {}
-    for row in (query("--query-compute-apps=gpu_uuid,pid,used_memory") or ()) if pids else ():
-        if len(row) == 3 and row[1].isdigit() and int(row[1]) in pids:
-            held[row[0]] = held.get(row[0], 0) + _bytes(row[2])
+    for uuid, pid, size in read_apps() if pids else ():
+        if pid in pids:
+            held[uuid] = held.get(uuid, 0) + size
     return [{**gpu, "mem_held": held.get(gpu["uuid"], 0)} for gpu in found]
+
+
+def read_apps() -> list[tuple[str, int, int]]:
+    """(uuid of the GPU, pid, bytes) of every process that computes; empty without GPUs."""
+    rows = query("--query-compute-apps=gpu_uuid,pid,used_memory") or ()
+    return [(row[0], int(row[1]), _bytes(row[2])) for row in rows if len(row) == 3 and row[1].isdigit()]
 
 
 def read_driver() -> str | None:

@@ -71,16 +71,19 @@ def find_members(
     """Living processes of a server.
 
     `pid` counts only with its start ticks. `cookie` finds what carries it, and, for a launcher of ours,
-    what shares its session: a worker that renamed itself may have lost its environment. `known` are
-    (pid, start ticks) seen as members before.
+    what shares its session: a worker that renamed itself may have lost its environment. Of the session that
+    somebody else's launcher leads, what has a GPU open. `known` are (pid, start ticks) seen as members
+    before.
     """
     roots: set[int] = set()
     launcher = processes.get(pid) if pid else None
     if launcher is not None and launcher.start_ticks == start_ticks and launcher.living:
         roots.add(launcher.pid)
+    session = _session(processes, pid, start_ticks)
     if cookie:
-        roots |= procs.carriers(processes, cookie)
-        roots |= _session(processes, pid, start_ticks)
+        roots |= procs.carriers(processes, cookie) | session
+    else:
+        roots |= {seen for seen in session if procs.devices_of(seen)}
     for seen, ticks in known:
         process = processes.get(seen)
         if process is not None and process.start_ticks == ticks and process.living:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -14,6 +15,9 @@ from pathlib import Path
 
 COOKIE = "SPECOPS_COOKIE"
 """Environment variable that marks every process of a server that specops started."""
+DEVICES = "/dev"
+DEVICE = re.compile(r"nvidia\d+")
+"""One for each GPU. Whoever computes on it has it open; the driver's own services too."""
 
 
 @dataclass(frozen=True)
@@ -207,6 +211,12 @@ def _open_links(pid: int) -> set[str]:
         with contextlib.suppress(OSError):
             links.add(os.readlink(f"/proc/{pid}/fd/{name}"))
     return links
+
+
+def devices_of(pid: int) -> set[str]:
+    """Names of the GPU devices that a process has open, as far as its descriptors may be read."""
+    pairs = (link.rpartition("/") for link in _open_links(pid))
+    return {name for folder, _, name in pairs if folder == DEVICES and DEVICE.fullmatch(name)}
 
 
 def port_holders(processes: dict[int, Process], port: int) -> set[int]:

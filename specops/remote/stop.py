@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from . import gpus, members, procs, shm, state, supervised
+from . import gpus, holders, members, procs, shm, state, supervised
 from .capture import OLD_SERVER, read_vault
 from .context import Context, OpFailed
 from .launch import read_note
@@ -36,6 +36,8 @@ def stop(ctx: Context, args: dict[str, Json]) -> dict[str, Json]:
     shared: set[str] = set()
     find = shm.noting(finder_of_old(ctx, int(pid), ticks), shared)
     _refuse_stranger(port, find())
+    held = holders.read_holding(procs.scan_processes(), int(pid), (key[0] for key in find()))
+    _refuse_others(held, find(), args, host_state="the server that the plan names was not stopped")
     ranks = _stop_ranks(args)
     state.write_private(ctx.deploy_dir / MARK, b'{"signalled": true}')
     began = time.monotonic()
@@ -50,6 +52,7 @@ def stop(ctx: Context, args: dict[str, Json]) -> dict[str, Json]:
     )
     prove_port_free(port)
     wait_for_gpus({key[0] for key in gone})
+    _refuse_others(held, gone, args, host_state="the server is down", wait_s=GPU_S)
     return {
         "stopped": sorted({*ranks, *(key[0] for key in gone)}),
         "shared_memory": shm.remove_unused(shared, min(starts, default=time.time())),
@@ -139,6 +142,35 @@ def _refuse_stranger(port: int, ours: set[tuple[int, int]]) -> None:
             f"port {port} is held by another process: {members.describe_process(min(strangers))}",
             host_state="the server that the plan names was not stopped",
             next_command="plan again: specops plan",
+        )
+
+
+def _refuse_others(
+    held: holders.Holding,
+    ours: set[tuple[int, int]],
+    args: dict[str, Json],
+    *,
+    host_state: str,
+    wait_s: float = 0.0,
+) -> None:
+    """Nobody is on the server's GPUs but its own processes and those that the plan showed (`holders`)."""
+    shown = {(int(pid), int(ticks)) for pid, ticks in args.get("holders") or ()}
+    shown |= {(int(pid), int(ticks)) for pid, ticks in args.get("ranks") or ()}
+    until = time.monotonic() + wait_s
+    while True:
+        found = holders.find_others(procs.scan_processes(), held, (key[0] for key in ours))
+        found = [other for other in found if (other["pid"], other["start_ticks"]) not in shown]
+        if not found or time.monotonic() >= until:
+            break
+        time.sleep(0.5)
+    if found:
+        raise OpFailed(
+            "gpu_held",
+            "the server's GPUs are also held by what nothing shows to be part of it: "
+            + "; ".join(map(holders.describe, found[:4])),
+            detail={"holders": found},
+            host_state=f"{host_state}; none of these was signalled",
+            next_command="end them if they are yours, or plan again: the plan names them",
         )
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from specops.steps.step import Command, Inert, Step
 
 if TYPE_CHECKING:
+    from specops.facts.gpus import Holder
     from specops.facts.host import Rank
 
 OLD_SERVER = "old_server"
@@ -114,8 +115,10 @@ def stop(
     term_s: float,
     clocks: Clocks,
     ranks: Sequence[Rank] = (),
+    holders: Sequence[Holder] = (),
 ) -> Step:
-    """`ranks` are stopped too: a launcher that died left them, and no server could be made of them again."""
+    """`ranks` are stopped too: a launcher that died left them, and no server could be made of them again.
+    `holders` may stay on the server's GPUs: the plan showed them. Any other ends the step."""
     name = f"stop the old server (pid {pid})" if pid else f"prove that port {port} is free"
     left = ", ".join(str(rank.pid) for rank in ranks)
     return Step(
@@ -130,6 +133,7 @@ def stop(
                 "term_s": term_s,
                 "port": port,
                 **({"ranks": [[rank.pid, rank.start_ticks] for rank in ranks]} if ranks else {}),
+                **({"holders": [[other.pid, other.start_ticks] for other in holders]} if holders else {}),
             },
         ),
         undo=Command(op="server.restore", args={"port": port, "ready": clocks.as_json()}),

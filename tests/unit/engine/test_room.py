@@ -80,6 +80,17 @@ def test_what_would_cost_a_load_is_refused(playbook: Playbook, changes: dict[str
         check_room(seen(book, **changes), book, "box")
 
 
+def test_whoever_else_is_on_the_gpus_is_named_and_a_lost_rank_is_refused(playbook: Playbook) -> None:
+    book = replace(playbook, server=replace(playbook.server, tp=1))
+    other = {"pid": 77, "start_ticks": 5, "line": "pid 77 of bob: python train.py", "bytes": 3 * GIB}
+    found = said(seen(book, gpus=[GPU], holders=[other]), book)["gpu holder"]
+    assert found[0] == "warn"
+    assert found[1].startswith("pid 77 of bob: python train.py holds 3.0 GiB of its GPUs")
+    with pytest.raises(Refused, match="gpu holder: pid 77") as error:
+        check_room(seen(book, gpus=[GPU], holders=[{**other, "lost": True}]), book, "box")
+    assert error.value.next_command == "end it if it is yours: kill 77"
+
+
 def test_ranks_without_gpus_are_refused_and_no_gpus_at_all_are_not(playbook: Playbook) -> None:
     book = replace(playbook, server=replace(playbook.server, tp=8))
     with pytest.raises(Refused, match="1 there, 8 needed"):

@@ -92,6 +92,8 @@ def drain(children: list[subprocess.Popen[bytes]]) -> None:
 def serve() -> None:
     words = [sys.executable, "-S", __file__, "sglang.worker"]
     children = [subprocess.Popen(words, start_new_session=bool(os.environ.get("STANDIN_NEW_SESSION")))]
+    if os.environ.get("STANDIN_ESCAPED"):  # its parent is gone; what is left is the session, and the device
+        subprocess.run(["/bin/sh", "-c", f"sleep 600 3<{os.environ['STANDIN_ESCAPED']} &"], check=True)
     if os.environ.get("STANDIN_IGNORE_TERM"):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if os.environ.get("STANDIN_DRAIN_S"):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -60,6 +62,41 @@ def test_memory_of_a_gpu_is_waited_for_and_its_holder_named(
     with pytest.raises(OpFailed, match=r"still held by stopped processes \[4711\]") as error:
         stop.wait_for_gpus({4711, 4712})
     assert error.value.code == "gpu_held"
+
+
+def test_what_escaped_with_a_gpu_is_stopped_and_what_nothing_shows_to_be_ours_is_not(
+    tmp_path: Path, ctx: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process in the launcher's session that lost its parent, then one of a session of its own."""
+    monkeypatch.setattr(procs, "DEVICES", str(tmp_path))
+    device = tmp_path / "nvidia0"
+    device.touch()
+    code = f"import time; held = open({str(device)!r}); print('open', flush=True); time.sleep(600)"
+    with serving(tmp_path, STANDIN_ESCAPED=str(device)) as stand, deploying(ctx) as (on, _):
+        ask = {"pid": stand.pid, "start_ticks": stand.start_ticks, "port": stand.port, **STOP}
+        scan = procs.scan_processes()
+        (escaped,) = [pid for pid in scan if procs.devices_of(pid)]
+        assert escaped not in procs.children_of(stand.pid)
+        with subprocess.Popen(
+            [sys.executable, "-S", "-c", code], stdout=subprocess.PIPE, start_new_session=True
+        ) as stranger:
+            try:
+                assert stranger.stdout is not None
+                assert stranger.stdout.readline() == b"open\n"
+                with pytest.raises(OpFailed, match=rf"pid {stranger.pid} of \w+: .*nvidia0") as error:
+                    stop.stop(on, ask)
+                assert error.value.code == "gpu_held"
+                assert procs.lives(stand.pid, stand.start_ticks)
+                assert not (on.deploy_dir / stop.MARK).exists()
+                process = procs.read_process(stranger.pid)
+                assert process is not None
+                # the plan names it, and whoever lets the plan run has read that
+                facts = stop.stop(on, {**ask, "holders": [list(process.key)]})
+                assert {stand.pid, escaped} <= set(facts["stopped"])
+                assert not procs.devices_of(escaped)
+                assert stranger.poll() is None
+            finally:
+                stranger.kill()
 
 
 def test_orphans_of_a_launcher_that_died_are_found_by_what_was_captured(tmp_path: Path, ctx: Context) -> None:
