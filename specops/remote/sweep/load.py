@@ -58,6 +58,7 @@ class ClosedLoop:
         self._firsts: list[Answer] = []
         self._idle_at: float | None = None
         self._stopping = False
+        self._closing = False
 
     async def execute(self) -> Loaded:
         """Raises Hung; what was sent until then is in `loaded`."""
@@ -75,7 +76,7 @@ class ClosedLoop:
 
     async def _work(self, number: int) -> None:
         first, ended = True, None
-        while not self._stopping:
+        while not (self._stopping or self._closing):
             if self._left is not None:
                 if self._left == 0:
                     break
@@ -90,8 +91,20 @@ class ClosedLoop:
             ended = answer.ended
             if answer.lost:
                 self._stopping = True
+            elif self._closing:
+                await self._fill(answer)
         if self._idle_at is None:
             self._idle_at = ended or time.monotonic()
+
+    async def _fill(self, before: Answer) -> None:
+        """After the window, for as long as those that began in it may take: they would end sooner alone, and
+        their latencies would be those of no steady load. In no figure itself."""
+        if before.ended is None or not before.count or self.loaded.span is None:
+            return
+        a_token_s = (before.ended - before.sent) / before.count
+        tokens = self.client.spec.max_tokens - int((before.ended - self.loaded.span.end) / a_token_s)
+        if tokens >= RAMP_TOKENS:
+            await self.client.send(self.prompt(), tokens)
 
     def _length(self, number: int) -> tuple[int, bool]:
         """(tokens, whether it only fills the server) of a worker's first request."""
@@ -109,8 +122,8 @@ class ClosedLoop:
             await asyncio.sleep(0.01)
         start = time.monotonic()
         await asyncio.sleep(window_s)
-        self._stopping = True
         self.loaded.span = Span(start, time.monotonic())
+        self._closing = True
 
     def _steady(self) -> Span | None:
         firsts = [answer.first for answer in self._firsts]

@@ -245,6 +245,24 @@ def test_a_connection_that_the_server_closes_as_it_is_used_again_costs_no_reques
     assert asked[:5] == [0, 1, 0, 1, 0], "each on a new connection, once the old one broke"
 
 
+def test_latencies_are_of_a_load_that_goes_on_until_they_are_known(tmp_path: Path) -> None:
+    """Requests that outlive the window would run faster and faster in a server that empties."""
+    port = free_port()
+    with serve(port, tmp_path / "truth", ttft_s=0.03, itl_s=0.01) as truth:
+        result = Sweep(tmp_path, port, levels=[6], window_s=0.5, max_tokens=80).end()
+        rows = [row for row in read_truth(truth) if row["wrote"]]
+    (level,) = result["levels"]
+    assert level["ok"] == level["requests"]
+    closed = level["window"][1]
+    counted = [row for row in rows if row["tokens"] == 80 and row["came"] < closed]
+    known = max(row["wrote"][-1][0] for row in counted)
+    assert known > closed + 0.3, "a request takes longer than the window"
+    middle = (closed + known) / 2
+    assert sum(row["came"] < middle < row["wrote"][-1][0] for row in rows) >= 5
+    assert max(row["wrote"][-1][0] for row in rows) < known + 0.5, "and no longer"
+    assert level["requests"] == sum(row["came"] < closed for row in rows if row["tokens"] != 32)
+
+
 def test_250_streams_at_once_and_a_rate(tmp_path: Path) -> None:
     port = free_port()
     with serve(port, tmp_path / "truth", ttft_s=0.2, itl_s=0.1):
