@@ -28,15 +28,35 @@ LOOK_S = 0.5
 
 
 def mapped_by(pids: Iterable[int]) -> set[str]:
-    """Paths below /dev/shm that these processes have mapped, as far as their maps may be read."""
+    """Paths below /dev/shm that these processes have mapped, as far as their maps may be read.
+
+    By inode: who made a semaphore has it mapped under the name that it had before it got its own (glibc).
+    """
+    names = _inodes()
     found: set[str] = set()
     for pid in pids:
         try:
             lines = Path(f"/proc/{pid}/maps").read_text(errors="replace").splitlines()
         except OSError:
             continue
-        paths = (line.split(maxsplit=5)[-1] for line in lines if FOLDER in line)
-        found |= {path for path in paths if path.startswith(FOLDER) and not path.endswith(" (deleted)")}
+        for line in lines:
+            if FOLDER in line:
+                _, _, _, device, inode, *_ = line.split(maxsplit=5)
+                found.update(names.get((device, inode), ()))
+    return found
+
+
+def _inodes() -> dict[tuple[str, str], list[str]]:
+    """(device, inode), as maps write them -> the paths of that file below /dev/shm."""
+    found: dict[tuple[str, str], list[str]] = {}
+    try:
+        device = os.stat(FOLDER).st_dev
+        entries = list(os.scandir(FOLDER))
+    except OSError:
+        return found
+    for entry in entries:
+        key = (f"{os.major(device):02x}:{os.minor(device):02x}", str(entry.inode()))
+        found.setdefault(key, []).append(entry.path)
     return found
 
 

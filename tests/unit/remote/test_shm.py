@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import mmap
+import multiprocessing
 import os
 import signal
 import uuid
@@ -108,3 +109,12 @@ def test_what_a_process_makes_while_it_is_being_stopped_goes_with_it(
         note = launch.launch(on, {"launch": launch_spec(port, **environment)})
         await_true(lambda: all_mapped(note["pid"], names[:1]), seconds=60)
         assert stop.kill(on, {"cookie": "d1", "port": port})["shared_memory"] == sorted(names)
+
+
+def test_a_semaphore_is_its_makers() -> None:
+    """It is mapped there under a name that is gone (glibc makes it first, and names it then)."""
+    made = multiprocessing.get_context("spawn").Lock()
+    (name,) = (path for path in shm.mapped_by([os.getpid()]) if "/sem.mp-" in path)
+    assert shm.remove_unused([name], since=0.0) == []
+    del made
+    assert not Path(name).exists()
