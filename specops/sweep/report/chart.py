@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 WIDTH, HEIGHT = 480.0, 340.0
 LEFT, RIGHT, TOP, BOTTOM = 62.0, 16.0, 34.0, 74.0
 TEXT = 14.0
+MOST_TICKS = 8
 SAME_STEPS = 24
 """Pieces of a line that is straight in numbers and bent on a logarithmic axis."""
 CLOSE = 26.0
@@ -52,6 +53,8 @@ class Chart:
     """A horizontal line at this y."""
     same: bool = False
     """A dashed line where y is x."""
+    log: bool = False
+    """y is logarithmic, where all values are above zero: one a hundredfold would flatten the rest."""
     x_title: str = "concurrent requests (C)"
 
 
@@ -92,12 +95,15 @@ Shape = Line | Words | Marker
 
 @dataclass(slots=True)
 class Frame:
-    """Values to pixels. x is logarithmic, y linear."""
+    """Values to pixels. x is logarithmic, y linear or logarithmic."""
 
     x_low: float
     x_high: float
     y_low: float
     y_high: float
+    log: bool = False
+    ticks: tuple[float, ...] = ()
+    """Of y, ascending."""
     shapes: list[Shape] = field(default_factory=list)
 
     def x(self, value: float) -> float:
@@ -105,7 +111,10 @@ class Frame:
         return LEFT + (WIDTH - LEFT - RIGHT) * math.log(value / self.x_low) / span
 
     def y(self, value: float) -> float:
-        return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * (value - self.y_low) / (self.y_high - self.y_low)
+        share = (value - self.y_low) / (self.y_high - self.y_low)
+        if self.log:
+            share = math.log(value / self.y_low) / math.log(self.y_high / self.y_low)
+        return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * share
 
 
 def draw(chart: Chart) -> list[Shape]:
@@ -130,16 +139,37 @@ def _frame(chart: Chart, points: Sequence[Point]) -> Frame:
     xs = [point.x for point in points]
     low, high = min(xs), max(xs)
     values = [value for point in points for value in (point.low, point.high)]
-    values += [0.0] if chart.base is None else [chart.base]
+    log = chart.log and min(values) > 0
+    if not log:
+        values += [0.0] if chart.base is None else [chart.base]
     values += [high] if chart.same else []
-    bottom, top = min(values), max(values)
-    step = tick_step(bottom, top)
-    return Frame(
-        x_low=low / 1.12,
-        x_high=high * 1.12,
-        y_low=math.floor(bottom / step) * step,
-        y_high=max(math.ceil(top * 1.02 / step) * step, math.floor(bottom / step) * step + step),
-    )
+    ticks = log_ticks(min(values), max(values)) if log else linear_ticks(min(values), max(values))
+    return Frame(x_low=low / 1.12, x_high=high * 1.12, y_low=ticks[0], y_high=ticks[-1], log=log,
+                 ticks=tuple(ticks))  # fmt: skip
+
+
+def linear_ticks(low: float, high: float) -> list[float]:
+    """Around the values, about five, zero among them where it is between."""
+    step = tick_step(low, high)
+    first = math.floor(low / step)
+    last = max(math.ceil(high * 1.02 / step), first + 1)
+    return [number * step for number in range(first, last + 1)]
+
+
+def log_ticks(low: float, high: float) -> list[float]:
+    """Around the values: 1, 2 and 5 times the powers of ten; between the ends of many only the powers."""
+    power = math.floor(math.log10(low))
+    ladder = [10.0**n * factor for n in range(power, power + 20) for factor in (1, 2, 5)]
+    first = max(at for at, tick in enumerate(ladder) if tick <= low * (1 + 1e-9))
+    last = max(first + 1, next(at for at, tick in enumerate(ladder) if tick >= high * 1.02))
+    ticks = ladder[first : last + 1]
+    if len(ticks) > MOST_TICKS:
+        ticks = [
+            tick
+            for at, tick in enumerate(ladder)
+            if at in (first, last) or (first < at < last and at % 3 == 0)
+        ]
+    return ticks
 
 
 def tick_step(low: float, high: float) -> float:
@@ -151,9 +181,7 @@ def tick_step(low: float, high: float) -> float:
 
 
 def _draw_axes(frame: Frame, chart: Chart, points: Sequence[Point]) -> None:
-    step = tick_step(frame.y_low, frame.y_high)
-    for number in range(round((frame.y_high - frame.y_low) / step) + 1):
-        value = frame.y_low + number * step
+    for value in frame.ticks:
         y = frame.y(value)
         frame.shapes.append(Line(points=((LEFT, y), (WIDTH - RIGHT, y)), role="grid"))
         frame.shapes.append(Words(x=LEFT - 7, y=y + 5, text=f"{value:.6g}", anchor="end", role="dim"))
@@ -195,8 +223,8 @@ def _draw_series(frame: Frame, chart: Chart, series: Series) -> None:
             frame.shapes.append(Line(points=((x, low), (x, high)), role=role, width=1.5))
             for end in (low, high):
                 frame.shapes.append(Line(points=((x - 4, end), (x + 4, end)), role=role, width=1.5))
-        if point.doubtful:
-            top = min(y, frame.y(point.high)) - 8
+        if point.doubtful and not series.dashed:
+            top = max(frame.y(point.high) - 8, TOP + 2)
             frame.shapes.append(Words(x=x, y=top, text="!", anchor="middle", role="warn", bold=True))
         data = (
             ("chart", chart.name),

@@ -100,6 +100,7 @@ def _chart(
         unit=unit,
         series=_drawn(series),
         x_title=axis.x_title,
+        log=bool(tail),
     )
 
 

@@ -29,7 +29,7 @@ def make_page(sweep: Sweep) -> str:
         _charts(draw_curves(sweep, crossover)),
         _section("By rate of requests", _charts(by_rate)) if by_rate else "",
         _gain_table(sweep, crossover),
-        _section("Every level", f'<div class="levels">{_table(HEADS, as_rows(sweep))}</div>'),
+        _section("Every level", _level_table(sweep)),
         _doubts(sweep),
         _section("What was measured", _pairs(_about(sweep))),
         _repeat(sweep),
@@ -67,7 +67,7 @@ def _lead(sweep: Sweep, crossover: Crossover | None) -> str:
         words = "These arms do not show a crossover: it takes always-on and one arm without speculation."
     else:
         words = f"{crossover.sentence()}. Compared: always-on with {plain_arm(sweep)}."
-    lines = [f'<p class="lead" id="verdict">{escape(words)}</p>']
+    lines = [f'<p class="lead" id="verdict">{escape(words[:1].upper() + words[1:])}</p>']
     if sweep.ended not in ("finished", "?"):
         lines.append(f'<p class="warn">The sweep ended early: {escape(sweep.ended)}</p>')
     return "\n".join(lines)
@@ -92,6 +92,12 @@ def _gain_table(sweep: Sweep, crossover: Crossover | None) -> str:
     put_together = not all(gain.measured for gain in gains)
     table = _table(("C", f"gated at T={crossover.threshold}, tok/s", plain, "over always-on"), rows)
     return _section("What a gate at T brings", table + (note if put_together else ""))
+
+
+def _level_table(sweep: Sweep) -> str:
+    """Doubts are sentences, and stand below."""
+    rows = [[*row[:-1], "!" if row[-1] else ""] for row in as_rows(sweep)]
+    return f'<div class="levels">{_table(HEADS, rows)}</div>'
 
 
 def _doubts(sweep: Sweep) -> str:

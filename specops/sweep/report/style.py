@@ -28,7 +28,6 @@ polyline{fill:none}
 table{border-collapse:collapse;font-size:.86rem;font-variant-numeric:tabular-nums}
 th,td{padding:4px 7px;text-align:right;border-bottom:1px solid var(--line);white-space:nowrap}
 th:first-child,td:first-child,.levels th:last-child,.levels td:last-child{text-align:left}
-.levels td:last-child{white-space:normal;min-width:16em}
 dl{display:grid;grid-template-columns:minmax(9em,max-content) 1fr;gap:2px 14px;font-size:.9rem}
 dt{color:var(--dim)}dd{margin:0;overflow-wrap:anywhere}
 pre{background:var(--card);padding:10px;overflow-x:auto;border-radius:6px;font-size:.85rem}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import statistics
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 
 from specops.sweep.plan import describe_arm
-from specops.sweep.report.chart import Chart, Frame, Point, Series, draw, tick_step
+from specops.sweep.report.chart import Chart, Frame, Point, Series, draw, linear_ticks, log_ticks, tick_step
 from specops.sweep.report.curves import draw_curves, draw_rate_curves
 from specops.sweep.report.page import make_page
 from specops.sweep.report.prometheus import as_prometheus, write_prometheus
@@ -59,6 +60,7 @@ def test_the_page_shows_what_was_measured(tmp_path: Path) -> None:
         await tab.picture(tmp_path / "desk.png")
         await tab.resize(360, 740, dark=True)
         seen["dark"] = await tab.evaluate("getComputedStyle(document.body).backgroundColor")
+        seen["table"] = await tab.evaluate("document.querySelector('.levels').textContent.match(/!/g).length")
         seen["wide"] = await tab.evaluate("document.documentElement.scrollWidth")
         seen["text"] = await tab.evaluate(
             "14 * document.querySelector('svg').getBoundingClientRect().width / 480"
@@ -81,10 +83,8 @@ def test_the_page_shows_what_was_measured(tmp_path: Path) -> None:
                 wanted |= {(f"{arm} p99", x): value for (arm, x), value in tail.items()}
             assert_plotted(wanted, *seen[chart])
     assert len(means(sweep, sweep.at, "throughput", 1)) == 2 * len(LEVELS)
-    assert seen["doubts-throughput"] == 0
-    assert seen["doubts-rate-ttft"] == 2 * 5 + 1, (
-        "5 of 10 points, in the p50 curve and the p99 curve, and the legend"
-    )
+    assert (seen["doubts-throughput"], seen["table"]) == (0, 5)
+    assert seen["doubts-rate-ttft"] == 5 + 1, "5 of 10 points, and the words for it"
 
 
 def means(sweep: Sweep, levels: Any, figure: str, scale: float) -> dict[tuple[str, float], float]:
@@ -100,15 +100,16 @@ def assert_plotted(wanted: dict[tuple[str, float], float], markers: list[Any], t
     """Each marker is where the axes' own labels put its value."""
     y_axis = sorted((float(text), y) for text, anchor, x, y in ticks if anchor == "end")
     (low, low_y), (high, high_y) = y_axis[0], y_axis[-1]
+    logarithmic = any(name.endswith("p99") for name, _ in wanted)
+    scale = math.log if logarithmic else float
     x_axis = {float(text): x for text, anchor, x, y in ticks if anchor == "middle" and text[0].isdigit()}
     drawn = {(series, x): (value, place, y) for series, x, value, place, y in markers}
     assert set(drawn) == set(wanted)
     for (series, x), mean in wanted.items():
         value, place, y = drawn[series, x]
         assert value == pytest.approx(mean, rel=1e-4)
-        assert low + (high - low) * (y - low_y) / (high_y - low_y) == pytest.approx(
-            mean, abs=(high - low) / 150
-        )
+        share = (scale(mean) - scale(low)) / (scale(high) - scale(low))
+        assert (y - low_y) / (high_y - low_y) == pytest.approx(share, abs=1 / 150)
         assert place == pytest.approx(x_axis.get(x, place), abs=1)
     places = [x for series, _, _, x, _ in markers if series == "no-spec"]
     assert places == sorted(places)
@@ -193,6 +194,10 @@ def test_a_picture_is_drawn_from_the_same_shapes(tmp_path: Path) -> None:
 
 def test_ticks_are_round_and_cover_the_values() -> None:
     assert [tick_step(0, top) for top in (1, 7, 48, 3000)] == [0.2, 2, 10, 1000]
+    assert linear_ticks(-2, 97) == [-20, 0, 20, 40, 60, 80, 100]
+    assert log_ticks(0.03, 0.9) == pytest.approx([0.02, 0.05, 0.1, 0.2, 0.5, 1])
+    assert log_ticks(3, 4000) == [2, 10, 100, 1000, 5000]
+    assert log_ticks(10, 10) == [10, 20]
     point = Point(x=3, y=7.3, low=6, high=9)
     shapes = draw(Chart(name="a", title="t", unit="u", series=(Series(name="s", points=(point,), colour=0),)))
     assert shapes
