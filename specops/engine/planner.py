@@ -108,6 +108,7 @@ def ask(place: Place, wish: Wish) -> Question:
         files=tuple(sorted(files)),
         paths=(gate_path(place, playbook),),
         models=tuple(models),
+        hub=place.hub(playbook),
         ports=derived_ports(playbook.server.args, place.port),
         secrets=ask_for_secrets({**place.env, **playbook.env.set}, playbook.server.args),
     )
@@ -353,7 +354,7 @@ class _Deploy:
 
     def _warm(self) -> tuple[Step, ...]:
         """Where nothing serves there is no outage to shorten."""
-        models = [path for path, model in self.facts.models.items() if model.bytes]
+        models = [model.folder or path for path, model in self.facts.models.items() if model.bytes]
         seconds = self.wish.playbook.ready.warm_s
         return (warm(models, seconds),) if self.facts.server and models and seconds else ()
 

@@ -100,9 +100,17 @@ def require_restorable(facts: HostFacts, accepted: bool, host: str) -> None:
 
 def require_models(facts: HostFacts, host: str) -> None:
     for model in facts.models.values():
-        if model.of_hub or (model.exists and model.complete):
+        if (model.of_hub and not model.offline) or (model.exists and model.complete):
             continue
         what = "is not there" if not model.exists else f"is incomplete: {model.detail}"
+        if model.offline:
+            raise Refused(
+                f"{host}: model {model.path} {what} (the hub's cache is {model.cache}), and the server "
+                "may not fetch it: its environment has HF_HUB_OFFLINE",
+                host_state=UNCHANGED,
+                next_command="fetch it there, give its cache in env.set.HF_HOME, "
+                "or --set env.set.HF_HUB_OFFLINE=0",
+            )
         raise Refused(
             f"{host}: model {model.path} {what}",
             host_state=UNCHANGED,

@@ -99,7 +99,8 @@ def _all(facts: HostFacts, playbook: Playbook) -> Iterator[Check]:
 
 def _model(name: str, model: Model) -> Check:
     if model.of_hub and not model.complete:
-        what = "is not in the hub's cache" if not model.exists else f"is not whole there ({model.detail})"
+        where = f"the hub's cache {model.cache}".rstrip()
+        what = f"is not in {where}" if not model.exists else f"is not whole in {where} ({model.detail})"
         return Check(name=name, verdict="warn", saw=f"{model.path} {what}: SGLang downloads it at its start")
     return Check(name=name, verdict="ok", saw=f"{model.files} weight files, {gib(model.bytes)}, all there")
 

@@ -73,6 +73,8 @@ class Question:
     """Relative to the install's `sglang` folder."""
     paths: tuple[str, ...] = ()
     models: tuple[str, ...] = ()
+    hub: Mapping[str, Any] = field(default_factory=dict)
+    """{set: {name: value}, unset: [name]}: of the launch, what says where models of the hub are."""
     ports: tuple[int, ...] = ()
     """Beside the instance's own: those that its server will bind too."""
     contents: tuple[str, ...] = ()
@@ -86,6 +88,7 @@ class Question:
             "files": list(self.files),
             "paths": list(self.paths),
             "models": list(self.models),
+            "hub": dict(self.hub),
             "ports": list(self.ports),
             "contents": list(self.contents),
             "secrets": dict(self.secrets),

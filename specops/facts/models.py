@@ -18,6 +18,12 @@ class Model:
     """Of weights."""
     files: int = 0
     tokenizer: bool = True
+    folder: str = ""
+    """Where it lies: a snapshot in the cache for one of the hub; empty where it is not there."""
+    cache: str = ""
+    """Of the hub, as the launch will have it."""
+    offline: bool = False
+    """The launch's environment says that nothing is fetched (HF_HUB_OFFLINE)."""
     config: Mapping[str, Any] = field(default_factory=dict)
     """architectures, hidden_size, vocab_size, draft_vocab_size, target_hidden_size, num_hidden_layers."""
 
@@ -37,6 +43,9 @@ def parse_models(raw: dict[str, Any] | None) -> dict[str, Model]:
             bytes=int(model.get("bytes") or 0),
             files=int(model.get("files") or 0),
             tokenizer=bool(model.get("tokenizer", True)),
+            folder=str(model.get("folder") or ""),
+            cache=str(model.get("cache") or ""),
+            offline=bool(model.get("offline")),
             config=dict(model.get("config") or {}),
         )
         for path, model in (raw or {}).items()

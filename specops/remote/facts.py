@@ -29,9 +29,10 @@ def answer(request: Request) -> Json:
 
 
 def read_facts(params: dict[str, Json]) -> dict[str, Json]:
-    """ARCHITECTURE, Facts. `params`: {instance, files, paths, models, ports, contents, secrets}.
+    """ARCHITECTURE, Facts. `params`: {instance, files, paths, models, hub, ports, contents, secrets}.
 
     `contents`: sha256 of which the bytes are wanted too, should one of `files` have it; it saves a request.
+    `hub`: what the launch sets and unsets of the variables that say where models of the hub are.
     `secrets`: keyed hashes of values that the server may have.
     """
     from .history import state_facts
@@ -48,6 +49,7 @@ def read_facts(params: dict[str, Json]) -> dict[str, Json]:
     install = read_install(str(instance["python"]), params.get("files") or (), instance.get("root"))
     mine = set((server or {}).get("members") or ())
     ranks = find_ranks(scan, install["root"], mine) if install else []
+    hub = read_hub(server, params.get("hub") or {}) if params.get("models") else None
     return {
         "platform": read_platform(scan, server),
         "install": install,
@@ -55,7 +57,7 @@ def read_facts(params: dict[str, Json]) -> dict[str, Json]:
         "paths": {
             str(path): store.digest_file(os.path.expanduser(str(path))) for path in params.get("paths") or ()
         },
-        "models": {str(path): models.read_model(str(path)) for path in params.get("models") or ()},
+        "models": {str(path): models.read_model(str(path), hub) for path in params.get("models") or ()},
         "runtime": runtime.read_runtime(install["root"], install["python"]) if install else None,
         "gpus": gpus.with_held(gpus.read_gpus(), mine | {rank["pid"] for rank in ranks}),
         "room": room.read_room(
@@ -70,6 +72,14 @@ def read_facts(params: dict[str, Json]) -> dict[str, Json]:
         "users": find_users(scan, install["root"], mine) if install else [],
         "state": known,
     }
+
+
+def read_hub(server: Json, change: dict[str, Json]) -> models.Hub:
+    """Of the launch that is planned, which starts from the old server's environment, else from a login's."""
+    from .launch import login_env
+
+    base = procs.read_environ(server["pid"]) if server else None
+    return models.hub_of(login_env() if base is None else base, change)
 
 
 def read_holders(scan: dict[int, procs.Process], server: Json, mine: set[int]) -> list[dict[str, Json]]:

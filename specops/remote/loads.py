@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -99,10 +99,12 @@ def keep_load(deploy_dir: Path, note: dict[str, Json], load_s: float, marks: dic
             state.write_private(path, json.dumps(whole, indent=1).encode())
 
 
-def weigh(argv: Sequence[str]) -> int:
-    """Bytes of weights that a launch command makes a server read; 0 where they are not found."""
+def weigh(argv: Sequence[str], environ: Mapping[str, str] | None = None) -> int:
+    """Bytes of weights that a launch command makes a server read; 0 where they are not found. Its
+    environment says where the hub's are."""
+    hub = models.Hub(environ) if environ else None
     paths = [path for path in describe_models(argv).values() if path]
-    return sum(int(models.read_model(path)["bytes"]) for path in paths)
+    return sum(int(models.read_model(path, hub)["bytes"]) for path in paths)
 
 
 @dataclass

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +15,39 @@ WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.gguf")
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json", "tiktoken.model")
 
 
-def read_model(path: str) -> dict[str, Json]:
-    """{exists, complete, detail, bytes, files, tokenizer, config}. A hub id (`org/name`) is looked for in
-    the hub's cache."""
-    folder = find_folder(path)
+class Hub:
+    """Where a process with this environment keeps models of the hub, and whether it may fetch them."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        home = environ.get("HOME") or os.path.expanduser("~")
+        caches = environ.get("XDG_CACHE_HOME") or f"{home}/.cache"
+        hf_home = environ.get("HF_HOME") or f"{caches}/huggingface"
+        named = environ.get("HF_HUB_CACHE") or environ.get("HUGGINGFACE_HUB_CACHE") or f"{hf_home}/hub"
+        self.cache = named.replace("~", home, 1) if named.startswith("~/") else named
+        said = environ.get("HF_HUB_OFFLINE") or environ.get("TRANSFORMERS_OFFLINE") or ""
+        self.offline = said.upper() in ("1", "ON", "YES", "TRUE")
+
+
+def hub_of(base: Mapping[str, str], change: Mapping[str, Json]) -> Hub:
+    """Of a launch: `base` as its environment starts, `change` {set: {name: value}, unset: [name]} over it."""
+    left = {name: value for name, value in base.items() if name not in (change.get("unset") or ())}
+    return Hub({**left, **{str(name): str(value) for name, value in (change.get("set") or {}).items()}})
+
+
+def read_model(path: str, hub: Hub | None = None) -> dict[str, Json]:
+    """{exists, complete, detail, folder, bytes, files, tokenizer, config}; of one that is named as the hub
+    does (`org/name`) also {cache, offline}: where it was looked for, and whether it can be fetched."""
+    hub = hub or Hub(os.environ)
+    named = {"cache": hub.cache, "offline": hub.offline} if _of_hub(path) else {}
+    folder = find_folder(path, hub)
     if folder is None:
-        return {"exists": False, "complete": False, "detail": f"no such folder: {path}", "bytes": 0}
+        return {"exists": False, "complete": False, "detail": f"no such folder: {path}", "bytes": 0, **named}
     missing = list(_missing(folder))
     weights = find_weights(folder)
     return {
+        **named,
         "exists": True,
+        "folder": str(folder),
         "complete": not missing,
         "detail": "; ".join(missing[:5]) + (f" and {len(missing) - 5} more" if len(missing) > 5 else ""),
         "bytes": sum(map(_size, weights)),
@@ -67,18 +92,23 @@ def _read_config(folder: Path) -> dict[str, Json]:
     return {**config, "architectures": whole.get("architectures") or []}
 
 
-def find_folder(path: str) -> Path | None:
+def find_folder(path: str, hub: Hub | None = None) -> Path | None:
     folder = Path(os.path.expanduser(path))
     if folder.is_dir():
         return folder
-    if path.startswith(("/", "~", ".")) or path.count("/") > 1:
+    if not _of_hub(path):
         return None
-    cache = os.environ.get("HF_HUB_CACHE") or os.path.join(
-        os.environ.get("HF_HOME") or os.path.expanduser("~/.cache/huggingface"), "hub"
-    )
-    snapshots = Path(cache) / f"models--{path.replace('/', '--')}" / "snapshots"
-    found = sorted(snapshots.glob("*"), key=lambda entry: entry.stat().st_mtime)
+    repo = Path((hub or Hub(os.environ)).cache) / f"models--{path.replace('/', '--')}"
+    with contextlib.suppress(OSError):
+        current = repo / "snapshots" / (repo / "refs" / "main").read_text().strip()
+        if current.is_dir():
+            return current
+    found = sorted((repo / "snapshots").glob("*"), key=lambda entry: entry.stat().st_mtime)
     return found[-1] if found else None
+
+
+def _of_hub(path: str) -> bool:
+    return not path.startswith(("/", "~", ".")) and path.count("/") <= 1
 
 
 def _missing(folder: Path) -> list[str]:

@@ -128,8 +128,12 @@ class Wait:
     def _make_eta(self) -> loads.Eta:
         earlier = loads.find_load(self.ctx.deploy_dir.parent, self.note.get("model"), self.note.get("draft"))
         given = self.clocks.get("eta_s")
-        weights = 0 if earlier or given else loads.weigh(procs.read_argv(int(self.note["pid"])))
+        weights = 0 if earlier or given else self._weigh()
         return loads.Eta(earlier=earlier, given_s=float(given) if given else None, weights=weights)
+
+    def _weigh(self) -> int:
+        pid = int(self.note["pid"])
+        return loads.weigh(procs.read_argv(pid), procs.read_environ(pid))
 
     def _tell(self, watch: ServerWatch) -> None:
         """An event for each step forward, and now and then what goes on where the log is silent."""

@@ -11,12 +11,14 @@ import pytest
 
 from specops.config.playbook import Playbook, load_playbook
 from specops.engine.check import GIB
+from specops.engine.place import Place
 from specops.engine.preflight import require_models
 from specops.engine.room import check_room, derived_ports
 from specops.errors import Refused
 from specops.facts.host import HostFacts
 from specops.facts.platform import parse_platform
 from specops.remote import models, room
+from specops.remote.facts import read_hub
 from tests.unit.remote.servers import free_port, serving
 
 from .test_preflight import SERVER, facts
@@ -156,7 +158,8 @@ def test_a_model_of_the_hub_is_looked_for_in_its_cache_and_never_refused(
         require_models(found, "box")
         return said(found, book)["model"]
 
-    assert check() == ("warn", "org/target is not in the hub's cache: SGLang downloads it at its start")
+    assert check()[0] == "warn"
+    assert check()[1] == f"org/target is not in the hub's cache {tmp_path}: SGLang downloads it at its start"
     snapshot = tmp_path / "models--org--target" / "snapshots" / "abc"
     snapshot.mkdir(parents=True)
     (snapshot / "config.json").write_text(json.dumps(TARGET))
@@ -165,6 +168,36 @@ def test_a_model_of_the_hub_is_looked_for_in_its_cache_and_never_refused(
     (snapshot / "model.safetensors").write_bytes(b"123")
     (snapshot / "tokenizer.json").write_text("{}")
     assert check() == ("ok", "1 weight files, 0 MiB, all there")
+
+
+def test_the_hub_is_the_one_that_the_launch_will_have(tmp_path: Path, playbook: Playbook) -> None:
+    """The old server's environment, what the inventory and the playbook set over it, and what they unset."""
+    snapshots = tmp_path / "old" / "hub" / "models--org--target" / "snapshots"
+    for name in ("abc", "def"):
+        (snapshots / name).mkdir(parents=True)
+        (snapshots / name / "config.json").write_text(json.dumps(TARGET))
+        (snapshots / name / "model.safetensors").write_bytes(b"123")
+    (snapshots.parent / "refs").mkdir()
+    (snapshots.parent / "refs" / "main").write_text("abc\n")
+    place = Place(host="box", port=1, python="p", state="s", env={"HF_TOKEN": "hf_x", "HF_HUB_OFFLINE": "1"})
+
+    def look(pid: int | None, **env: str) -> HostFacts:
+        book = replace(playbook, env=replace(playbook.env, set=env, unset=("HF_HUB_CACHE", "HTTP_PROXY")))
+        hub = place.hub(book)
+        assert "hf_x" not in str(hub)
+        found = read_hub({"pid": pid} if pid else None, hub)
+        return facts(models={"org/target": models.read_model("org/target", found)})
+
+    with serving(tmp_path, HF_HOME=str(tmp_path / "old"), HF_HUB_CACHE="/elsewhere") as stand:
+        model = look(stand.pid).models["org/target"]
+        assert (model.complete, model.folder) == (True, str(snapshots / "abc"))
+        require_models(look(stand.pid), "box")
+        other = look(stand.pid, HF_HOME=str(tmp_path / "new"))
+    for gone in (other, look(None)):
+        with pytest.raises(Refused, match=r"org/target is not there .*may not fetch it: .* HF_HUB_OFFLINE"):
+            require_models(gone, "box")
+    assert other.models["org/target"].cache == str(tmp_path / "new" / "hub")
+    require_models(look(None, HF_HUB_OFFLINE="0"), "box")
 
 
 def test_a_model_is_the_shards_of_its_index(tmp_path: Path) -> None:
