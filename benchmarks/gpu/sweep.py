@@ -167,8 +167,12 @@ def visit(asked: argparse.Namespace, number: int, server: Server, arms: Mapping[
 
 
 def record(paths: Sequence[Path], release: str) -> int:
-    events = [json.loads(line) for path in paths for line in path.read_text().splitlines()]
-    rows = [event for event in events if event["event"] == "level"]
+    rows: list[dict[str, Any]] = []
+    for path in paths:
+        earlier = max((row["round"] for row in rows), default=0)
+        for event in map(json.loads, path.read_text().splitlines()):
+            if event["event"] == "level":
+                rows.append({**event, "round": event["round"] + earlier})
     name = f"sweep_gpu_{release}"
     whole = {
         "name": name,

@@ -77,6 +77,7 @@ def test_both_ranks_are_seen_and_the_death_of_one_is_not_blamed_on_the_other() -
     [
         ("dies-above-threshold_0.5.12.post1", "SCHED_EXC", "'NoneType' object has no attribute 'dtype'"),
         ("dies-in-capture_0.5.12.post1", "CAPTURE_FAIL", "failed to dispatch data type Float"),
+        ("out-of-memory_0.5.15.post1", "CUDA_OOM", "Tried to allocate 1.96 GiB"),
         ("kernel-too-old_0.5.15.post1", "PACKAGE_OLD", "less than the minimum required version 0.4.4"),
     ],
 )
