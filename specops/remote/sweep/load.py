@@ -13,6 +13,8 @@ from .client import Client
 from .figures import Span
 from .spec import Run
 
+MORE = 2
+"""Requests after the window of a load by rate, for each one that it left: random arrivals come in heaps."""
 RAMP_TOKENS = 16
 """Least of a request that fills the server; they end one after the other, so that no wave forms."""
 
@@ -174,8 +176,26 @@ class ByRate:
             due += clock.expovariate(rate)
             await asyncio.sleep(max(0.0, due - time.monotonic()))
         closed = time.monotonic()
-        await self.client.wait(tasks)
+        more: list[asyncio.Future[Answer]] = []
+        going_on = asyncio.ensure_future(
+            self._go_on(more, rate, clock) if spec.window_s else asyncio.sleep(0)
+        )
+        try:
+            await self.client.wait(tasks)
+        finally:
+            going_on.cancel()
+        await self.client.wait(more)
         start = self.loaded.whole.start
         self.loaded.ramped = opened is None or (spec.window_s is None and opened > (start + closed) / 2)
         self.loaded.span = Span(start if opened is None or self.loaded.ramped else opened, closed)
         return self.loaded
+
+    async def _go_on(self, more: list[asyncio.Future[Answer]], rate: float, clock: random.Random) -> None:
+        """As `ClosedLoop._fill`: those of the window are not to end on a server that empties. No more than a
+        steady load has in the meantime."""
+        for _ in range(MORE * len(self.client.running)):
+            await asyncio.sleep(clock.expovariate(rate))
+            if len(self.client.running) < self.run.level:
+                more.append(
+                    asyncio.ensure_future(self.client.send(self.prompt(), self.client.spec.max_tokens))
+                )

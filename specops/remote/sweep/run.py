@@ -88,7 +88,7 @@ class Sweep:
         answer_s = self.spec.max_tokens * each_s * (1 + at_once / SLOWER)
         warm_s = WARM_UP_TOKENS * each_s * (1 + at_once / SLOWER)
         if self.spec.window_s:
-            return warm_s + self.spec.window_s + answer_s
+            return warm_s + self.spec.window_s + answer_s * (1 if run.rate is None else 3)
         if run.rate is not None:
             return warm_s + self.spec.requests / run.rate + answer_s
         return warm_s + -(-self.spec.count(run.level) // run.level) * answer_s

@@ -265,8 +265,10 @@ def test_latencies_are_of_a_load_that_goes_on_until_they_are_known(tmp_path: Pat
 
 def test_250_streams_at_once_and_a_rate(tmp_path: Path) -> None:
     port = free_port()
-    with serve(port, tmp_path / "truth", ttft_s=0.2, itl_s=0.1):
-        result = Sweep(tmp_path, port, levels=[250], rates=[40], window_s=0.5, most_at_once=100).end()
+    with serve(port, tmp_path / "truth", ttft_s=0.2, itl_s=0.1) as truth:
+        load = {"levels": [250], "rates": [40], "window_s": 0.5, "most_at_once": 100, "max_tokens": 8}
+        result = Sweep(tmp_path, port, **load).end()
+        rows = read_truth(truth)
     assert result["ended"] == "finished"
     many, rate = result["levels"]
     assert many["ok"] == many["requests"] >= 250
@@ -274,6 +276,9 @@ def test_250_streams_at_once_and_a_rate(tmp_path: Path) -> None:
     assert many["in_flight"] > 200
     assert rate["ok"] == rate["requests"] >= 10
     assert rate["line"].startswith("R=40/s |")
+    assert rate["rate_sent"] > 10
+    assert rate["rate_served"] == pytest.approx(rate["throughput"] / 8)
+    assert sum(row["came"] > rate["window"][1] for row in rows) > 10, "others came until those were answered"
 
 
 def test_a_server_that_dies_mid_level_leaves_the_finished_levels_and_a_sentence(tmp_path: Path) -> None:
