@@ -12,8 +12,8 @@ TEXT = 14.0
 MOST_TICKS = 8
 SAME_STEPS = 24
 """Pieces of a line that is straight in numbers and bent on a logarithmic axis."""
-CLOSE = 26.0
-"""Pixels: labels of ticks nearer than this would touch, so the later one is left out."""
+DIGIT = 8.0
+"""Pixels of a digit, and between labels at least half as much: of two nearer ones the later is left out."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -191,9 +191,10 @@ def _draw_axes(frame: Frame, chart: Chart, points: Sequence[Point]) -> None:
     for value in sorted({point.x for point in points}):
         x = frame.x(value)
         frame.shapes.append(Line(points=((x, base), (x, base + 4)), role="axis"))
-        if x - last >= CLOSE:
+        half = len(f"{value:g}") * DIGIT / 2
+        if x - half >= last + DIGIT / 2:
             frame.shapes.append(Words(x=x, y=base + 19, text=f"{value:g}", anchor="middle", role="dim"))
-            last = x
+            last = x + half
     middle = (LEFT + WIDTH - RIGHT) / 2
     frame.shapes.append(Words(x=middle, y=base + 38, text=chart.x_title, anchor="middle", role="dim"))
     if chart.base is not None:
