@@ -29,6 +29,13 @@ def load_releases() -> Mapping[str, Release]:
     }
 
 
+@cache
+def compared_arguments() -> Mapping[str, str]:
+    """Arguments that a ready server must report as they were asked for -> the first release with it."""
+    raw = json.loads((PACKAGE / "remote" / "data" / "compared.json").read_text())
+    return {entry["name"]: entry["since"] for entry in raw["compared"]}
+
+
 def pristine_of(path: str, sha256: str) -> tuple[str, ...]:
     """The releases whose wheel has just these bytes at this path; empty where none is known to."""
     return tuple(release.version for release in load_releases().values() if release.files.get(path) == sha256)

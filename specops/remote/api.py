@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import procs, redact
+from .compared import compared_names
 from .members import find_option
 
 Json = Any
@@ -105,8 +106,9 @@ def api_of(port: int, argv: Sequence[str] = ()) -> Api:
 def reduce_info(info: Mapping[str, Json]) -> dict[str, Json]:
     """Scalars and short lists; nothing that looks like a secret (SGLang reports its own API key)."""
     kept: dict[str, Json] = {}
+    compared = compared_names()  # `speculative_num_draft_tokens` only sounds like a secret
     for name, value in info.items():
-        if value is None or redact.looks_secret(name):
+        if value is None or (redact.looks_secret(name) and name not in compared):
             continue
         short_list = isinstance(value, list) and len(value) <= LIST_CAP and all(map(_is_scalar, value))
         if _is_scalar(value) or short_list:
@@ -128,37 +130,3 @@ def reduce_info(info: Mapping[str, Json]) -> dict[str, Json]:
 
 def _is_scalar(value: Json) -> bool:
     return isinstance(value, (str, int, float, bool)) and not (isinstance(value, str) and len(value) > 2000)
-
-
-def find_mismatches(expect: Mapping[str, Json], reported: Mapping[str, Json]) -> list[str]:
-    """Where the server's report differs from what was asked, in words; SGLang's own rewrites pass."""
-    wrong = []
-    for name, asked in expect.items():
-        if asked is None:
-            continue
-        if name not in reported:
-            wrong.append(f"{name}: asked {asked!r}, not reported")
-        elif not _agrees(name, asked, reported[name]):
-            wrong.append(f"{name}: asked {asked!r}, runs with {reported[name]!r}")
-    return wrong
-
-
-def _agrees(name: str, asked: Json, found: Json) -> bool:
-    if name.endswith("_path") or name == "model":
-        return _same_path(str(asked), str(found))
-    if isinstance(asked, bool) or isinstance(found, bool):
-        return str(asked).lower() == str(found).lower()
-    if isinstance(asked, (list, tuple)):
-        return isinstance(found, list) and [str(item) for item in asked] == [str(item) for item in found]
-    try:
-        return float(asked) == float(found)
-    except (TypeError, ValueError):
-        pass
-    # an enum reports itself as Class.NAME; NEXTN is an alias that SGLang turns into EAGLE
-    alias = {"nextn": "eagle"}
-    left, right = str(asked).lower(), str(found).lower().rpartition(".")[2]
-    return alias.get(left, left) == right or left == str(found).lower()
-
-
-def _same_path(asked: str, found: str) -> bool:
-    return asked == found or os.path.realpath(os.path.expanduser(asked)) == os.path.realpath(found)

@@ -10,7 +10,8 @@ from typing import Any
 
 from . import loads, members, procs, shm
 from .activity import Activity
-from .api import Api, api_of, find_mismatches
+from .api import Api, api_of
+from .compared import find_mismatches
 from .context import Context, OpFailed
 from .launch import read_note
 from .watch import ServerWatch, Verdict

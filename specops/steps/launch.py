@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from specops.config.releases import compared_arguments
 from specops.steps.gate import Gate, parse_release, sizes_for
 from specops.steps.patch_launch import patch_flags
 
@@ -74,22 +75,16 @@ def build_launch(
     args |= _graph_args(playbook, release, gate, running)
     args |= server.args
     argv = (python, "-m", "sglang.launch_server", *words(args))
-    return Launch(argv=argv, expect=_expected(args), max_running=running, notes=tuple(notes))
+    return Launch(argv=argv, expect=_expected(args, release), max_running=running, notes=tuple(notes))
 
 
-def _expected(args: Mapping[str, Any]) -> dict[str, Any]:
+def _expected(args: Mapping[str, Any], release: str) -> dict[str, Any]:
+    """What decides the deploy, of what is asked for: data/compared.json, which the agent reads too."""
     return {
-        flag.replace("-", "_"): args[flag]
-        for flag in (
-            "model-path",
-            "port",
-            "tp-size",
-            "max-running-requests",
-            "speculative-algorithm",
-            "speculative-draft-model-path",
-            "speculative-eagle-topk",
-        )
-        if args.get(flag) is not None
+        name: args[flag]
+        for name, since in compared_arguments().items()
+        if args.get(flag := name.replace("_", "-")) is not None
+        and parse_release(since) <= parse_release(release)
     }
 
 

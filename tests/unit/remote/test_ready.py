@@ -5,11 +5,13 @@ import os
 import signal
 import time
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from specops.remote import launch, loads, procs, ready
-from specops.remote.api import find_mismatches, reduce_info
+from specops.remote.api import reduce_info
+from specops.remote.compared import find_mismatches
 from specops.remote.context import Context, OpFailed
 
 from .servers import await_true, deploying, free_port, launch_spec, serving
@@ -141,3 +143,50 @@ def test_reports_are_compared_tolerantly_but_not_blindly(tmp_path: object) -> No
     assert find_mismatches({"tp_size": 8}, reported) == ["tp_size: asked 8, not reported"]
     assert len(find_mismatches({"cuda_graph_bs": [1, 2], "enable_metrics": False}, reported)) == 2
     assert "api_key" not in reduce_info({"api_key": "sk-1", "port": 1})
+
+
+@pytest.mark.parametrize(
+    ("expect", "found", "passes"),
+    [
+        ({"speculative_algorithm": "NEXTN"}, "EAGLE", True),
+        ({"speculative_algorithm": "EAGLE3"}, "EAGLE", False),
+        ({"speculative_algorithm": "EAGLE"}, "FROZEN_KV_MTP", True),
+        (
+            {"speculative_num_draft_tokens": 8, "speculative_num_steps": 3, "speculative_eagle_topk": 1},
+            4,
+            True,
+        ),
+        (
+            {"speculative_num_draft_tokens": 8, "speculative_num_steps": 3, "speculative_eagle_topk": 2},
+            4,
+            False,
+        ),
+        ({"speculative_adaptive": True}, False, False),
+        ({"mem_fraction_static": 0.8}, 0.68, True),
+        ({"mem_fraction_static": 0.8}, 0.7, False),
+        ({"quantization": "unquant"}, None, True),
+        ({"quantization": "fp8"}, None, False),
+        ({"kv_cache_dtype": "auto"}, "fp8_e4m3", True),
+        ({"kv_cache_dtype": "fp8_e5m2"}, "auto", False),
+        ({"model_path": "org/model"}, "/cache/org/model/snapshots/1", True),
+        ({"model_path": "org/model"}, "org/other", False),
+        ({"max_running_requests": 64}, 48, False),
+    ],
+)
+def test_only_what_sglang_rewrites_may_differ(expect: dict[str, Any], found: Any, passes: bool) -> None:
+    (name, *others) = expect
+    reported = {"version": "0.5.18", name: found, **{other: expect[other] for other in others}}
+    reported = {key: value for key, value in reported.items() if value is not None}
+    wrong = find_mismatches(expect, reported)
+    assert (wrong == []) == passes
+    assert passes or wrong[0].startswith(f"{name}: asked ")
+
+
+def test_a_rewrite_is_of_its_releases() -> None:
+    for release, passes in (("0.5.10", False), ("0.5.11", True), ("0.6.0", True)):
+        assert (find_mismatches({"quantization": "unquant"}, {"version": release}) == []) == passes
+    # its name only sounds like a secret
+    assert reduce_info({"speculative_num_draft_tokens": 4}) == {
+        "speculative_num_draft_tokens": 4,
+        "internal": {},
+    }
