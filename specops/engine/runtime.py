@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from specops.facts.host import HostFacts
     from specops.facts.runtime import Driver, Kernel, Runtime, Torch
 
+SKIP = "SGLANG_SKIP_SGL_KERNEL_VERSION_CHECK"
+
 
 def check_runtime(facts: HostFacts, playbook: Playbook) -> Iterator[Check]:
     found = facts.runtime
@@ -28,7 +30,7 @@ def check_runtime(facts: HostFacts, playbook: Playbook) -> Iterator[Check]:
         return
     environ = {**(facts.server.env if facts.server else {}), **playbook.env.set}
     yield _driver(torch, driver, forward="compat" in environ.get("LD_LIBRARY_PATH", ""))
-    yield _kernel(found, driver)
+    yield _kernel(found, driver, unasked=environ.get(SKIP, "").lower() in ("1", "true"))
 
 
 def _build(torch: Torch) -> str:
@@ -58,13 +60,15 @@ def _driver(torch: Torch, driver: Driver, *, forward: bool) -> Check:
     return Check(name="driver and torch", verdict="warn" if newer else "ok", saw=saw)
 
 
-def _kernel(found: Runtime, driver: Driver) -> Check:
+def _kernel(found: Runtime, driver: Driver, *, unasked: bool) -> Check:
+    """`unasked`: the launch tells SGLang not to look at the version."""
     kernel, demanded = found.kernel, found.demanded
     if kernel is None:
-        return _refuse_kernel("not installed", demanded)
+        saw = "not found among the interpreter's packages; the rehearsal asks the server's environment"
+        return Check(name="kernel wheel", verdict="warn", saw=saw)
     saw = f"{kernel.version} ({', '.join(kernel.libraries) or 'libraries not listed'})"
     saw += f", {demanded} or newer is needed" if demanded else ""
-    if demanded and parse_release(kernel.version) < parse_release(demanded):
+    if demanded and not unasked and parse_release(kernel.version) < parse_release(demanded):
         return _refuse_kernel(saw, demanded)
     wanted = _generation(driver, kernel)
     if wanted:

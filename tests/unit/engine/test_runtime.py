@@ -46,7 +46,11 @@ def said(book: Playbook, **runtime: Any) -> dict[str, tuple[str, str]]:
             "install a driver for CUDA 13, or the torch .* built for CUDA 12",
         ),
         ({"torch": CPU}, r"CPU build; driver 580\.65\.06 .*cannot use this host's GPUs", "device=cpu"),
-        ({"kernel": None}, "kernel wheel: not installed", r"sglang-kernel==0\.4\.6\.post1"),
+        (
+            {"kernel": {**KERNEL, "version": "0.4.5"}},
+            r"0\.4\.5 .*0\.4\.6\.post1 or newer",
+            r"sglang-kernel==0\.4\.6\.post1",
+        ),
         (
             {"kernel": {**KERNEL, "version": "0.3.16"}, "demanded": "0.3.16.post5"},
             r"0\.3\.16 .*0\.3\.16\.post5 or newer",
@@ -74,6 +78,10 @@ def test_what_fits_or_is_not_used_passes_and_says_what_it_saw(book: Playbook) ->
     assert on_cpu["torch"] == ("ok", "torch 2.13.0+cpu, CPU build; no NVIDIA driver")
     asked = replace(book, server=replace(book.server, args={**book.server.args, "device": "cpu"}))
     assert said(asked, torch=CPU, kernel=None)["torch"][1].endswith("driver 580.65.06 is not used")
+    # it may lie where only the server's own environment leads
+    assert said(book, kernel=None)["kernel wheel"][0] == "warn"
+    skip = replace(book, env=replace(book.env, set={"SGLANG_SKIP_SGL_KERNEL_VERSION_CHECK": "1"}))
+    assert said(skip, kernel={**KERNEL, "version": "0.4.5"})["kernel wheel"][0] == "ok"
     # nvidia's forward compatibility is told by loading it, which is the rehearsal's part
     env = replace(book, env=replace(book.env, set={"LD_LIBRARY_PATH": "/usr/local/cuda/compat"}))
     assert said(env, driver=OLD)["driver and torch"][0] == "warn"
