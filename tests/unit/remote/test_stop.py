@@ -74,8 +74,7 @@ def test_what_escaped_with_a_gpu_is_stopped_and_what_nothing_shows_to_be_ours_is
     code = f"import time; held = open({str(device)!r}); print('open', flush=True); time.sleep(600)"
     with serving(tmp_path, STANDIN_ESCAPED=str(device)) as stand, deploying(ctx) as (on, _):
         ask = {"pid": stand.pid, "start_ticks": stand.start_ticks, "port": stand.port, **STOP}
-        scan = procs.scan_processes()
-        (escaped,) = [pid for pid in scan if procs.devices_of(pid)]
+        (escaped,) = await_true(lambda: [pid for pid in procs.scan_processes() if procs.devices_of(pid)])
         assert escaped not in procs.children_of(stand.pid)
         with subprocess.Popen(
             [sys.executable, "-S", "-c", code], stdout=subprocess.PIPE, start_new_session=True
