@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from . import procs
@@ -72,6 +72,13 @@ class Activity:
         if self.read >= self._counted + READ_STEP or self.builder:
             self._counted, self.moved_at = self.read, now
         self._bytes, self._ticks, self._looked = bytes_now, ticks_now, now
+
+    def explain(self, members: Callable[[], Iterable[int]]) -> str:
+        """Hung or busy, by what these processes do in half a second."""
+        self.look(members(), force=True)
+        time.sleep(0.5)
+        self.look(members(), force=True)
+        return self.words()
 
     def words(self) -> str:
         """What goes on, for whoever waits; also why a load that stood still did."""

@@ -213,21 +213,14 @@ class Wait:
             raise self._too_late("too_slow", f"not ready after {cap_s:.0f} s", watch)
 
     def _too_late(self, code: str, what: str, watch: ServerWatch) -> OpFailed:
-        message = (
-            f"the server made {what}" if code == "no_progress" else f"the server is {what}"
-        ) + f" (last milestone: {watch.progress.milestone}; {self._why}); {self._explain()}"
+        told = f"the server made {what}" if code == "no_progress" else f"the server is {what}"
+        doing = self._activity.explain(self._members)
+        message = f"{told} (last milestone: {watch.progress.milestone}; {self._why}); {doing}"
         cause = {"id": code.upper(), "message": message, "rank": None, "at": time.time()}
         self.ctx.record({"entry": "verdict", "cause": cause})
         return OpFailed(
             code, message, next_command="raise ready.progress_s or ready.cap_s if it is only slow"
         )
-
-    def _explain(self) -> str:
-        """Hung or busy, by what its processes do in half a second."""
-        self._activity.look(self._members(), force=True)
-        time.sleep(0.5)
-        self._activity.look(self._members(), force=True)
-        return self._activity.words()
 
     def _ready_facts(self) -> dict[str, Json]:
         load_s = round(time.monotonic() - self._began, 1)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from . import measured, procs, state
+from .activity import Activity
 from .context import Context, Op, OpFailed
 from .load_child import Child
 from .watch import ServerWatch, Verdict
@@ -22,6 +23,8 @@ DEATH_S = 2.5
 """How long a failed check waits for the server's own last words, which name the cause better."""
 LAST_WORDS_S = 3.0
 """How long a load may take, after a death, to end with its timeline."""
+HANGS = "the server hangs"
+"""In the words of a load that waits for a token."""
 PASSED_ON = ("python", "cookie", "on_inconclusive")
 """Arguments of the operation that are no part of the specification."""
 
@@ -133,6 +136,7 @@ def simulates(pid: int) -> bool:
 def _follow(ctx: Context, child: Child, watch: ServerWatch | None) -> dict[str, Json]:
     running: dict[str, Json] = {}
     checks: list[dict[str, Json]] = []
+    why = ""
     while True:
         reason = ctx.aborted()
         if reason:
@@ -146,12 +150,16 @@ def _follow(ctx: Context, child: Child, watch: ServerWatch | None) -> dict[str, 
             continue
         kind = event.get("event")
         if kind == "result":
-            return dict(event["value"])
+            value = dict(event["value"])
+            return {**value, "checks": [_with_reason(check, why) for check in value.get("checks") or ()]}
         if kind == "check":
             if event.get("verdict") == "fail" and watch:
                 dead = _await_death(watch)
                 if dead is not None:
                     _die(ctx, child, dead, event, checks)
+                if HANGS in str(event.get("summary")):
+                    why = Activity().explain(lambda: {watch.pid} | procs.children_of(watch.pid))
+                    event = _with_reason(event, why)
             _record(ctx, event)
             checks.append(_brief(event))
             running = {}
@@ -160,6 +168,13 @@ def _follow(ctx: Context, child: Child, watch: ServerWatch | None) -> dict[str, 
             ctx.emit(event)
         else:
             ctx.emit(event)
+
+
+def _with_reason(found: dict[str, Json], why: str) -> dict[str, Json]:
+    """The check, with what the server did while nothing came from it."""
+    if not why or HANGS not in str(found.get("summary")):
+        return found
+    return {**found, "summary": f"{found['summary']} ({why})"}
 
 
 def _await_death(watch: ServerWatch) -> Verdict | None:

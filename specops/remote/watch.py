@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +17,8 @@ SETTLE_S = 0.6
 LAST_WORDS_S = 1.4
 """The same for a death in the middle of a traceback: others tell late, and at length, that it died."""
 REAP_S = 0.5
+ACCESS = re.compile(r'"[A-Z]+ \S+ HTTP/1\.[01]" \d{3}')
+"""A line about a request that was answered."""
 TITLE = "sglang::"
 """SGLang's workers rename themselves to this and their part (scheduler_TP0, detokenizer, …)."""
 
@@ -62,7 +65,7 @@ class ServerWatch:
     gate_expected: bool = False
     progress: Progress = field(default_factory=Progress)
     moved_at: float = field(default_factory=time.monotonic)
-    """Monotonic seconds of the last milestone or log line."""
+    """Monotonic seconds of the last log line that was not about a request: our own probe makes some."""
     verdict: Verdict | None = None
 
     def __post_init__(self) -> None:
@@ -91,7 +94,7 @@ class ServerWatch:
         if self._reader is None:
             return
         lines = self._reader.read_lines(final=final)
-        if lines:
+        if any(not ACCESS.search(line) for line in lines):
             self.moved_at = time.monotonic()
         now = time.time()
         for line in lines:

@@ -75,7 +75,8 @@ class Handler(BaseHTTPRequestHandler):
         self.answer({"text": "a", "meta_info": {"completion_tokens": 1}}, 500 if refuse else 200)
 
     def log_message(self, format: str, *args: Any) -> None:
-        return
+        if os.environ.get("STANDIN_ACCESS"):
+            say(f"[2026-11-30 05:00:01] INFO:     127.0.0.1:41234 - {format % args}")
 
 
 def drain(children: list[subprocess.Popen[bytes]]) -> None:

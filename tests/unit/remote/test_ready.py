@@ -102,6 +102,17 @@ def test_a_strangers_server_on_the_port_is_not_ours(tmp_path: object, ctx: Conte
         assert error.value.code == "no_progress"
 
 
+def test_our_own_questions_in_its_log_are_no_progress(ctx: Context) -> None:
+    """A server that hangs at its warm-up goes on to log each request that it refuses."""
+    port = free_port()
+    with deploying(ctx) as (on, _):
+        launch.launch(on, {"launch": launch_spec(port, STANDIN_NO_TOKEN="1", STANDIN_ACCESS="1")})
+        clocks = {"progress_s": 4, "cap_s": 40}
+        with pytest.raises(OpFailed, match="no progress for 4 s"):
+            ready.await_server(on, {"port": port, "cookie": "d1", "ready": clocks})
+        assert (on.deploy_dir / "server.log").read_text().count("HTTP/1.1") >= 2
+
+
 def test_a_hang_is_told_by_its_clock_and_named(ctx: Context) -> None:
     port = free_port()
     with deploying(ctx) as (on, seen):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -220,3 +221,11 @@ def test_the_key_reaches_the_load_by_environment_and_nothing_else_does(
     assert environment["SPECOPS_TEST_KEY"] == "hush"
     assert "UNRELATED" not in environment
     assert environment["HOME"] == os.environ["HOME"]
+
+
+def test_a_hang_is_explained_by_what_its_processes_do(stage: Stage) -> None:
+    stage.server.send_signal(signal.SIGSTOP)
+    hung = check("S1", "fail", "no token for 20 s from 1 of 1 running requests: the server hangs")
+    with pytest.raises(OpFailed, match=r"the server hangs \(process \d+ is stopped \(SIGSTOP\)\)"):
+        stage.run(started("S1"), hung, result(hung, verdict="fail"))
+    assert "SIGSTOP" in stage.entries("check")[0]["summary"]
