@@ -280,8 +280,11 @@ def _decide(output: Any, sweep: Sweep, write: bool, playbook: str | None, path: 
 
     crossover = decide(sweep)
     if crossover is None:
+        why = f"these arms cannot decide: {', '.join(sweep.arms)}; it takes always-on and a plain one"
+        if sweep.levels and all(level.rate is not None for level in sweep.levels):
+            why = "these loads are all by rate: T is a number of requests at once (--levels)"
         raise UsageError(
-            f"these arms cannot decide: {', '.join(sweep.arms)}; it takes always-on and a plain one",
+            why,
             next_command="specops tune --host HOST",
         )
     told: dict[str, Any] = {

@@ -250,6 +250,7 @@ def test_rates_are_compared_and_decide_nothing(tmp_path: Path, capsys: pytest.Ca
         capsys.readouterr().err.split()
     )
     assert run(["tune", both]) == 2
+    assert "all by rate" in capsys.readouterr().err
     mixed = [make_sweep(), make_sweep(rates=True)]
     assert decide(mixed[0]) == decide(mixed[1])
 
