@@ -21,6 +21,9 @@ from . import state
 Json = Any
 FOLDER = "/dev/shm/"  # noqa: S108
 NAMED = re.compile(r"sem\.loky-(\d+)-")
+OWN = re.compile(r"sem\.mp-|sglang_loads_")
+INIT_PIDS = 0xEFFFFFFC
+"""Inode of the first pid namespace (linux/proc_ns.h): no process is outside of it."""
 KEPT = "shared-memory.json"
 """In the deploy's folder: what each server had mapped while it loaded, by cookie. A process that died takes
 its maps along."""
@@ -110,6 +113,21 @@ def noting(find: Callable[[], set[tuple[int, int]]], shared: set[str]) -> Callab
         return found
 
     return look
+
+
+def orphans() -> set[str]:
+    """Semaphores and segments that only SGLang and Python's multiprocessing make, and that nobody has mapped.
+
+    Their makers have them mapped for as long as they are of use, so these are left over: of a process that
+    died before it was looked at. Only where every process of the machine can be seen.
+    """
+    try:
+        if os.stat("/proc/self/ns/pid").st_ino != INIT_PIDS:
+            return set()
+        named = {FOLDER + name for name in os.listdir(FOLDER) if OWN.match(name)}
+    except OSError:
+        return set()
+    return named - mapped_by(int(name) for name in os.listdir("/proc") if name.isdigit()) if named else set()
 
 
 def remove_unused(paths: Iterable[str], since: float) -> list[str]:

@@ -55,7 +55,7 @@ def stop(ctx: Context, args: dict[str, Json]) -> dict[str, Json]:
     _refuse_others(held, gone, args, host_state="the server is down", wait_s=GPU_S)
     return {
         "stopped": sorted({*ranks, *(key[0] for key in gone)}),
-        "shared_memory": shm.remove_unused(shared, min(starts, default=time.time())),
+        "shared_memory": shm.remove_unused(shared | shm.orphans(), min(starts, default=time.time())),
         "seconds": round(time.monotonic() - began, 2),
     }
 
@@ -106,7 +106,7 @@ def kill(ctx: Context, args: dict[str, Json]) -> dict[str, Json]:
         wait_for_gpus({key[0] for key in gone})
     return {
         "stopped": sorted(key[0] for key in gone),
-        "shared_memory": shm.remove_unused(shared, float(note.get("at") or time.time())),
+        "shared_memory": shm.remove_unused(shared | shm.orphans(), float(note.get("at") or time.time())),
         "serving": {"line": f"nothing serves on port {port}"},
     }
 

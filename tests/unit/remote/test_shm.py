@@ -7,6 +7,7 @@ import mmap
 import multiprocessing
 import os
 import signal
+import time
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -118,3 +119,25 @@ def test_a_semaphore_is_its_makers() -> None:
     assert shm.remove_unused([name], since=0.0) == []
     del made
     assert not Path(name).exists()
+
+
+def test_what_was_made_and_left_between_two_looks_goes_too(ctx: Context) -> None:
+    """Of a process that died at once: nobody saw whose it was, but nobody has it, and only such make it."""
+    names = [Path(f"{shm.FOLDER}sem.mp-{uuid.uuid4().hex[:8]}") for _ in range(3)]
+    older, left, other = names
+    port = free_port()
+    try:
+        older.touch(mode=0o600)
+        time.sleep(2.1)
+        with deploying(ctx) as (on, _):
+            launch.launch(on, {"launch": launch_spec(port)})
+            left.touch(mode=0o600)
+            other.touch(mode=0o600)
+            other.write_bytes(b"semaphore")
+            with open(other, "r+b") as file, mmap.mmap(file.fileno(), 0):
+                gone = stop.kill(on, {"cookie": "d1", "port": port})["shared_memory"]
+        assert str(left) in gone
+        assert [name.exists() for name in names] == [True, False, True]
+    finally:
+        for name in names:
+            name.unlink(missing_ok=True)
