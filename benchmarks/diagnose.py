@@ -42,6 +42,7 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULT = Path(__file__).resolve().parent / "results" / "diagnose.json"
 RELEASE = "0.5.18"
 TOKEN_GAP_S = 20
+ACCESS = re.compile(r" HTTP/1\.1\" \d{3}")
 PATIENT_S = 400.0
 
 
@@ -55,7 +56,7 @@ class Eye:
     death_at: float | None = None
     strike_at: float | None = None
     grew_at: float | None = None
-    """When something was last written to the log."""
+    """When something was last written to the log that is no answered request."""
     clocks: dict[str, float] = field(default_factory=lambda: {"progress_s": PATIENT_S, "cap_s": 900.0})
     """Of the wait. Patient until the moment of the strike: a busy machine takes long to get there."""
     over: threading.Event = field(default_factory=threading.Event)
@@ -68,7 +69,7 @@ class Eye:
                 more = log.read()
                 seen = log.tell()
                 *lines, rest = (rest + more).split("\n")
-                if more:
+                if more and any(line and not ACCESS.search(line) for line in [*lines, rest]):
                     self.grew_at = time.time()
                 if self.line_at is None and any(map(words.search, [*lines, rest])):
                     self.line_at = time.time()

@@ -14,8 +14,8 @@ READ_STEP = 8 * 1024 * 1024
 """Bytes from disk that count as progress: a slow disk writes no log lines, but it is not stuck."""
 BUILDERS = frozenset({"nvcc", "cicc", "ptxas", "cudafe++", "cc1plus", "ninja", "ld", "ld.lld"})
 """Kernels that are compiled at start take minutes without a word in the log."""
-BUSY_CORES = 0.05
-"""Of processor time a second: on a crowded machine a process that computes gets little."""
+BUSY_CORES, IDLE_CORES = 0.3, 0.05
+"""Of processor time a second. In between it may be what is left to it by others, or what waiting costs."""
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -92,6 +92,8 @@ class Activity:
             return f"process {self.busiest} is busy on the CPU ({self.cores:.1f} cores in all)"
         if self.sleeping_on_disk is not None:
             return f"process {self.sleeping_on_disk} waits for a disk or a driver (state D)"
+        if self.cores >= IDLE_CORES:
+            return f"its processes compute little ({self.cores:.2f} cores in all) and read nothing"
         return "its processes neither compute nor read: they wait for something"
 
 

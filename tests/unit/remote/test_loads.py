@@ -103,7 +103,9 @@ def test_reading_computing_and_standing_still_are_told_apart(tmp_path: Path) -> 
         assert seen.moved_at < began
         assert "from disk" in tell("read")
         assert seen.moved_at >= began
-        assert f"process {child.pid} is busy on the CPU" in tell("spin")
+        said = tell("spin")
+        # The second where others leave it little of the processor.
+        assert f"process {child.pid} is busy on the CPU" in said or "compute little" in said
         child.send_signal(signal.SIGSTOP)
         await_true(is_stopped)
         assert "is stopped (SIGSTOP)" in seen.words()
