@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint unit e2e e2e-older e2e-tp e2e-sweep faults zoo zoo-deploys smoke-healthy smoke-url gate-proof patch-matrix clean
+.PHONY: demo test lint unit e2e e2e-older e2e-tp e2e-sweep live-systemd faults zoo zoo-deploys smoke-healthy smoke-url gate-proof patch-matrix clean
 
 $(READY): pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "specops needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
@@ -37,6 +37,9 @@ e2e-tp: $(READY)
 
 e2e-sweep: $(READY)
 	SPECOPS_E2E_SWEEP=1 $(BIN)/python -m pytest -o timeout=5400 tests/e2e/test_sweep.py
+
+live-systemd: $(READY)
+	unshare --mount sh tests/own_systemd.sh $(BIN)/python -m pytest tests/unit/remote/live_systemd.py
 
 zoo: $(READY)
 	$(BIN)/python -m benchmarks.zoo
