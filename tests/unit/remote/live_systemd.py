@@ -1,4 +1,4 @@
-"""A live systemd user manager: scopes for what we start, units of what others started (`make live-systemd`)."""
+"""A live systemd user manager: scopes for what we start, units of what others run (`make live-systemd`)."""
 
 from __future__ import annotations
 
