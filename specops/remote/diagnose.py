@@ -128,6 +128,7 @@ class Diagnosis:
         if line.startswith(_CHAIN):
             # what was raised last is what ended it
             finding.last_line, finding.signature = "", finding.header
+            finding.fatal = bool(finding.header and finding.header.fatal)
             return True
         if not line or line.startswith((" ", "\t")) or line == TRACEBACK:
             return True
@@ -151,6 +152,7 @@ class Diagnosis:
         better = match_line(line)
         if better is not None and better.role in ("root", "secondary", "died"):
             finding.signature = better
+            finding.fatal = finding.fatal or better.fatal
 
     @property
     def settled(self) -> bool:

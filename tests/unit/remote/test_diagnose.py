@@ -192,6 +192,26 @@ def test_a_chained_traceback_ends_with_its_last_exception() -> None:
     assert "too many values" in describe(root)["message"]
 
 
+def test_an_exception_that_ends_the_launcher_is_fatal_before_that_is_gone() -> None:
+    """Python with torch loaded takes two seconds to end."""
+    refused = "ValueError: --speculative-num-steps=3 is not in the adaptive config candidate_steps [0, 2]."
+    raised = [
+        "Traceback (most recent call last):",
+        '  File "/x/hook.py", line 804, in init',
+        "    raise",
+        refused,
+    ]
+    handled = ["", "During handling of the above exception, another exception occurred:", ""]
+    diagnosis = Diagnosis()
+    for number, line in enumerate(raised):
+        diagnosis.feed(line, float(number))
+    assert diagnosis.fatal is not None
+    assert diagnosis.settled
+    for line in [*handled, raised[0], raised[1], "ValueError: something else"]:
+        diagnosis.feed(line, 9.0)
+    assert diagnosis.fatal is None, "what was raised last is what ended it"
+
+
 def test_a_log_can_hold_anything(tmp_path: Path) -> None:
     path = tmp_path / "server.log"
     reader = LogReader(path)
