@@ -154,11 +154,11 @@ def tokens_until(wrote: list[list[float]], moment: float) -> int:
 
 def write(rows: list[Json], used: dict[str, str], out: Path) -> None:
     out.parent.mkdir(exist_ok=True)
+    others = "".join(f"--{name} PYTHON " for name in ("sglang", "guidellm", "aiperf") if name in used)
     whole = {
-        "name": "loadgen",
+        "name": out.stem,
         "date": datetime.now(UTC).date().isoformat(),
-        "command": "python -m benchmarks.loadgen --sglang PYTHON --guidellm PYTHON --aiperf PYTHON "
-        "--tokenizer DIR",
+        "command": f"python -m benchmarks.loadgen {others}--tokenizer DIR",
         "machine": {"cpus": os.cpu_count(), "gpu": "none"},
         "versions": used,
         "rows": rows,

@@ -19,6 +19,7 @@ MODULES = {
     "gate_gpu_": "benchmarks.gpu.gate_record",
     "gate_look_": "benchmarks.gpu.look_record",
     "gate_proof": "benchmarks.gate_rows",
+    "loadgen_": "benchmarks.loadgen",
     "sweep_gpu_": "benchmarks.gpu.sweep",
     "tp_": "benchmarks.tp_record",
     "zoo_": "benchmarks.zoo",
