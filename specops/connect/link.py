@@ -29,6 +29,11 @@ CHANNEL_S = 10
 SEND_BUFFER_BYTES = 131072
 """Small, so that bytes taken by the socket mean bytes that move: the watchdog counts on it."""
 TakeSocket = Callable[[], Greeted | None]
+SAID = {
+    "Error reading SSH protocol banner": "what listens there ended it before it said that it is SSH",
+    "No existing session": f"it listens, but did not agree on keys within {CONNECT_S} s",
+}
+"""What the library says, by how it begins -> what it means."""
 MOST_JUMPS = 8
 HOP = re.compile(r"(?:(?P<user>.+)@)?(?:\[(?P<v6>[^\]]+)\]|(?P<name>[^:\[\]]+))(?::(?P<port>\d+))?")
 
@@ -206,6 +211,7 @@ def _unreachable(
             why = f"the name cannot be resolved: {error.strerror}"
         case OSError() | paramiko.SSHException() | EOFError():
             plain = getattr(error, "strerror", None) or str(error)
+            plain = next((words for start, words in SAID.items() if plain.startswith(start)), plain)
             why = "; ".join(filter(None, (plain or "the host closed the connection", said())))
         case _:
             return error

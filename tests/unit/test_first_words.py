@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,10 @@ import paramiko
 import pytest
 
 from specops.connect.dial import GREETING, Dialing
+from specops.connect.link import open_link
 from specops.connect.ssh_settings import SshSettings
 from specops.connect.transport import Transport
+from specops.errors import HostUnreachable
 
 WAIT_S = 20
 # What is watched is no part of what the library promises, nor of its types.
@@ -56,6 +59,20 @@ def test_the_host_is_greeted_before_the_library_speaks_and_once() -> None:
             assert host.recv(6, socket.MSG_WAITALL)[5] == 20
             client.close()
             client.join(WAIT_S)
+
+
+def test_a_listener_that_is_no_ssh_is_named_so(tmp_path: Path) -> None:
+    known = tmp_path / "known_hosts"
+    known.write_text("")
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        settings = replace(settings_of(listener.getsockname()[1]), known_hosts=(known,))
+        dialing = Dialing(lambda: settings)
+        host, _ = listener.accept()
+        host.recv(64)
+        host.close()
+        with pytest.raises(HostUnreachable, match="before it said that it is SSH") as error:
+            open_link("box", settings, accept_new=False, ask=None, take_socket=dialing.take_socket)
+    assert error.value.host_state == "nothing was changed"
 
 
 @pytest.mark.parametrize("kind", ["ecdsa", "rsa"])
